@@ -15,14 +15,8 @@ from ringyard.errors import ConfigurationError, ObservabilityError, SchedulerErr
 from ringyard.observability import Observability
 from ringyard.sim.metrics import Window
 from ringyard.state.random_numbers import derive_seed
-from ringyard_agents.config.compose import (
-    ENVIRONMENT_GROUPS,
-    INTERFACE_GROUPS,
-    SchedulerEntry,
-    plain_groups,
-    scheduler_names,
-    to_plain,
-)
+from ringyard_agents.config import compose
+from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, INTERFACE_GROUPS, SchedulerEntry, to_plain
 from ringyard_agents.config.safe_load import Trust
 from ringyard_agents.evaluation.evaluate import build_object, make_simulator
 from ringyard_agents.evaluation.tuned_configs import tuned_name_for
@@ -46,7 +40,7 @@ def read_entries(schedulers: Any) -> dict[str, SchedulerEntry]:
     Labels must differ, can name a folder and are no other scheduler's name.
     """
     given = _as_list(schedulers)
-    names = scheduler_names()
+    names = compose.scheduler_names()
     entries = [SchedulerEntry.read(name) for one in given for name in (names if one == "all" else [one])]
     for entry in entries:
         renamed = entry.label != entry.scheduler
@@ -130,7 +124,7 @@ class ComparisonRequest:
         experiments are used if `schedulers=all` and no part of the environment was chosen. A part that the
         experiments would override is an error.
         """
-        default = plain_groups(hydra.compose("compare"))
+        default = compose.plain_groups(hydra.compose("compare"))
         chosen = [group for group in ENVIRONMENT_GROUPS if self.environment[group] != default[group]]
         known = benchmark_experiments()
         names = self.experiments
@@ -146,13 +140,15 @@ class ComparisonRequest:
                 f"{chosen[0]} was chosen, but experiments bring their own {chosen[0]}; leave it out, or set"
                 " experiments=[] for a table of the environment that you chose"
             )
-        return {name: plain_groups(hydra.compose("compare", [f"experiment={name}"])) for name in names}
+        return {
+            name: compose.plain_groups(hydra.compose("compare", [f"experiment={name}"])) for name in names
+        }
 
     def interface_of(self, name: str) -> Mapping[str, Any]:
         """Return the configs of observation and action of an environment that `environments` names."""
         if not name:
             return self.interface
-        return plain_groups(hydra.compose("compare", [f"experiment={name}"]), INTERFACE_GROUPS)
+        return compose.plain_groups(hydra.compose("compare", [f"experiment={name}"]), INTERFACE_GROUPS)
 
 
 def workload_environment(environment: Mapping[str, Any], seed: int, workload: int) -> Mapping[str, Any]:

@@ -14,26 +14,13 @@ from ringyard.checks import Positive, PositiveInt, checked
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.actions import Scores
 from ringyard.mdp.env_config import EnvConfig
+from ringyard_agents.learning import learner as learners
+from ringyard_agents.learning import score_networks
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.episodes import Constraint, EpisodeBatch, EpisodeRunner
 from ringyard_agents.learning.imitation import ImitateAllocator
-from ringyard_agents.learning.learner import (
-    Callback,
-    EnvConfigs,
-    network_state,
-    restore_network,
-    weight_arrays,
-)
 from ringyard_agents.learning.process_group import Hardware, to_device
-from ringyard_agents.learning.score_networks import (
-    Floats,
-    Ids,
-    Masks,
-    ScoreNetwork,
-    ScorePolicy,
-    read_observations,
-    scores_to_action,
-)
+from ringyard_agents.learning.score_networks import Floats, Ids, Masks, ScoreNetwork, ScorePolicy
 
 _AVERAGE = "average."
 
@@ -58,12 +45,12 @@ class PerturbedNetworks:
 
     def __call__(self, observations: Any, masks: Masks, clusters: Ids) -> Floats:
         """Return actions of some clusters, see `EpisodeRunner.continue_episodes`."""
-        inputs = read_observations(observations, masks)
+        inputs = score_networks.read_observations(observations, masks)
         weights = {name: values[clusters] for name, values in self._weights.items()}
         jobs, present, cluster = (to_device(self._device, part) for part in inputs)
         with torch.no_grad():
             scores = self._scores(weights, jobs, present.float(), cluster)
-        return scores_to_action(scores.cpu().numpy(), inputs, masks.shape[1])
+        return score_networks.scores_to_action(scores.cpu().numpy(), inputs, masks.shape[1])
 
 
 def _centered_ranks(returns: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -119,7 +106,7 @@ class EvolutionStrategies:
         """The current policy, which uses the averaged weights."""
         return ScorePolicy(self._average)
 
-    def setup(self, environments: EnvConfigs, seed: int, saved: Checkpoint | None = None) -> None:
+    def setup(self, environments: learners.EnvConfigs, seed: int, saved: Checkpoint | None = None) -> None:
         """Make network and clusters of the `environments`, from `seed` or as `saved`. See `Learner.setup`."""
         torch.set_num_threads(1)
         local = self._local_clusters
@@ -142,41 +129,41 @@ class EvolutionStrategies:
         self._average = deepcopy(self._network)
         if saved is None:
             return
-        restore_network(self._network, saved, optimizer=self._optimizer)
+        learners.restore_network(self._network, saved, optimizer=self._optimizer)
         arrays = saved.arrays.items()
         average = {name.removeprefix(_AVERAGE): array for name, array in arrays if name.startswith(_AVERAGE)}
-        restore_network(self._average, Checkpoint(average, {}))
+        learners.restore_network(self._average, Checkpoint(average, {}))
         self.decisions, self._rounds = saved.metadata["decisions"], saved.metadata["rounds"]
 
     def state(self) -> Checkpoint:
         """Copy the weights, their average, the optimizer's state and the counters."""
-        arrays = weight_arrays(self._average.state_dict())
+        arrays = learners.weight_arrays(self._average.state_dict())
         average = {_AVERAGE + name: array for name, array in arrays.items()}
         counters = {"decisions": self.decisions, "rounds": self._rounds}
-        network = network_state(self._network, optimizer=self._optimizer)
+        network = learners.network_state(self._network, optimizer=self._optimizer)
         return network.merge(Checkpoint(average, counters))
 
     def load_weights(self, weights: Checkpoint) -> None:
         """Start from these weights, which also become their average. See `Learner.load_weights`."""
-        restore_network(self._network, weights)
-        restore_network(self._average, weights)
+        learners.restore_network(self._network, weights)
+        learners.restore_network(self._average, weights)
 
     def weights(self) -> Checkpoint:
         """Copy the weights of the policy's network, and its numbers of features."""
         network = self._average
         features = [network.job_features, network.cluster_features]
         metadata = {"features": features, "type_scores": network.type_scores}
-        return Checkpoint(weight_arrays(network.state_dict()), metadata)
+        return Checkpoint(learners.weight_arrays(network.state_dict()), metadata)
 
     def load(self, saved: Checkpoint) -> ScorePolicy:
         """Make the policy of saved `weights`."""
         job_features, cluster_features = saved.metadata["features"]
         type_scores = saved.metadata.get("type_scores", 0)  # agents of earlier versions have none
         network = self.network(job_features, cluster_features, type_scores=type_scores)
-        restore_network(network, saved)
+        learners.restore_network(network, saved)
         return ScorePolicy(network)
 
-    def learn(self, total_decisions: int, callback: Callback) -> None:
+    def learn(self, total_decisions: int, callback: learners.Callback) -> None:
         """Imitate the teacher, then learn up to `total_decisions`, with `callback` between rounds."""
         scalars: dict[str, float] = {}
         if self._rounds == 0 and self.teacher is not None:

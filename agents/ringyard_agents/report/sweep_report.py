@@ -13,15 +13,9 @@ from rich.console import Console
 
 from ringyard_agents.evaluation.results_frame import write_frame
 from ringyard_agents.report.tables import pluralize, print_line, print_note, print_table
+from ringyard_agents.runs import sweep_table as sweep_tables
 from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_agents.runs.sweep_job import JobRecord
-from ringyard_agents.runs.sweep_table import (
-    best_job,
-    describe_job,
-    jobs_by_environment,
-    sweep_table,
-    swept_settings,
-)
 
 _MAX_ROWS = 30  # on the console
 _MAX_PLOTTED_SETTINGS = 8
@@ -33,13 +27,13 @@ _PLOTS_PER_ROW = 3
 def report_sweep(folder: Path, records: Sequence[JobRecord], logarithmic: Collection[str] = ()) -> None:
     """Print the table, the best job first. Write sweep.csv and sweep.png, some settings `logarithmic`."""
     console = Console()
-    table = sweep_table(folder, records)
+    table = sweep_tables.sweep_table(folder, records)
     write_frame(folder / "sweep.csv", table)
     _print(console, table)
-    names = swept_settings(records)
+    names = sweep_tables.swept_settings(records)
     for record in records:
         if record.status != "done":
-            print_note(console, f"failed: job {describe_job(record, names)}: {record.failure}")
+            print_note(console, f"failed: job {sweep_tables.describe_job(record, names)}: {record.failure}")
     print_line(console, f"table: {folder / 'sweep.csv'}")
     several = np.isfinite(table["objective"].astype(float)).sum() > 1
     if several and importlib.util.find_spec("matplotlib") is None:
@@ -48,9 +42,9 @@ def report_sweep(folder: Path, records: Sequence[JobRecord], logarithmic: Collec
         draw_sweep(table, names, folder / "sweep.png", logarithmic)
         print_line(console, f"plot: {folder / 'sweep.png'}")
     see = shlex.join(["ringyard", "best", str(folder)])
-    for jobs in jobs_by_environment(folder, records):
-        if best := best_job(jobs):
-            found = f"best: job {describe_job(best, names)}, {_value_text(best.objective)}"
+    for jobs in sweep_tables.jobs_by_environment(folder, records):
+        if best := sweep_tables.best_job(jobs):
+            found = f"best: job {sweep_tables.describe_job(best, names)}, {_value_text(best.objective)}"
             print_line(console, f"{found}; see `{see}`")
 
 
