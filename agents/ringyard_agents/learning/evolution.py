@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.stats import rankdata
 from torch.func import functional_call, vmap
 
 from ringyard.checks import Positive, PositiveInt, checked
@@ -53,13 +54,6 @@ class PerturbedNetworks:
         return score_networks.scores_to_action(scores.cpu().numpy(), inputs, masks.shape[1])
 
 
-def _centered_ranks(returns: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return [groups, members] ranks of returns, from -0.5 (worst of its group) to 0.5. Ties share a rank."""
-    below = (returns[:, None, :] < returns[:, :, None]).sum(axis=2)
-    equal = (returns[:, None, :] == returns[:, :, None]).sum(axis=2)
-    return np.asarray((below + (equal - 1) / 2) / (returns.shape[1] - 1) - 0.5)
-
-
 @checked("agent")
 @dataclass(kw_only=True)
 class EvolutionStrategies:
@@ -91,10 +85,7 @@ class EvolutionStrategies:
     #: bound on another metric. None: there is none.
     constraint: Constraint | None = field(default=None, init=False)
     hardware: Hardware = field(default_factory=Hardware, init=False, repr=False)  #: device and processes
-    flat: bool = field(default=False, init=False)
-    masked: bool = field(default=False, init=False)
-    decisions: int = field(default=0, init=False)
-    _rounds: int = field(default=0, init=False, repr=False)
+    flat, masked, decisions, _rounds = False, False, 0, 0
 
     def __post_init__(self) -> None:
         if self.group_size % 2:
@@ -201,7 +192,9 @@ class EvolutionStrategies:
             label: self._penalized(label, runner.run_episodes(self._draw_workloads(i), networks))
             for i, (label, runner) in enumerate(self._runners.items())
         }
-        ranks = [_centered_ranks(one.returns.reshape(-1, self.group_size)) for one in episodes.values()]
+        returns = [one.returns.reshape(-1, self.group_size) for one in episodes.values()]
+        # from -0.5 (worst of its group) to 0.5; ties share a rank
+        ranks = [(rankdata(one, axis=1) - 1) / (self.group_size - 1) - 0.5 for one in returns]
         fitness = torch.as_tensor(np.mean(ranks, axis=0).reshape(-1), dtype=torch.float32)
         weighted = self.hardware.process_group.sum_tensor(fitness.to(perturbations.device) @ perturbations)
         ascent = _split_by_parameter(self._network, weighted / (2 * num_pairs * self.noise_std))

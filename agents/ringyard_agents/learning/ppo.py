@@ -221,12 +221,9 @@ class ClippedLearner(NetworkLearner, ABC):
     max_grad_norm: Positive = 0.5
     target_kl: Positive | None = None
     hardware: Hardware = field(default_factory=Hardware, init=False, repr=False)
-    flat: bool = field(default=False, init=False)
     masked: bool = field(init=False)  #: whether the network is a maskable policy
-    decisions: int = field(default=0, init=False)
-    vf_coef: NonNegative = field(default=0.0, init=False, repr=False)
-    normalize_advantage: bool = field(default=False, init=False, repr=False)
-    _round: int = field(default=0, init=False, repr=False)  #: number of the next round, in `GroupRelative`
+    flat, vf_coef, normalize_advantage = False, 0.0, False  # arguments of `PPO`
+    decisions, _round = 0, 0  # the second: number of the next round, in `GroupRelative`
 
     def __post_init__(self) -> None:
         made: Any = getattr(self.network, "func", self.network)
