@@ -5,11 +5,13 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, NamedTuple
 
 import numpy as np
+import yaml
 from numpy.typing import NDArray
 
 from ringyard.burst_plan import burst_plan
 from ringyard.checks import Fraction, NonNegative, NonNegativeInt, Positive, PositiveInt, checked
 from ringyard.cluster import Cluster
+from ringyard.config_folder import config_folder
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
 from ringyard.profiles import model_id, profile
@@ -209,10 +211,10 @@ class GadgetJobs:
         return replace(jobs, min_gpus=least, cancel_seconds=ends)
 
 
-class _TraceTask(NamedTuple):
-    """A row of ONES' trace."""
+class OnesTask(NamedTuple):
+    """A kind of job in ONES' trace."""
 
-    runs: dict[int, tuple[int, ...]]  #: {samples D of an epoch: epochs of each run in the history}
+    runs: dict[int, list[int]]  #: {samples D of an epoch: epochs of each run in the history}
     sample_bytes: float  #: bytes of one sample. D samples are the data set.
     batch: int  #: B0, samples per GPU
     growth: int  #: largest global batch / B0
@@ -222,31 +224,8 @@ class _TraceTask(NamedTuple):
     like: str  #: name of the profile with the same validation curve
 
 
-#: bytes of a sample: 32 x 32 x 3, ImageNet's mean (its profiles), and 128 tokens of three 8-byte numbers
-_CIFAR, _IMAGENET, _TOKENS = 3072.0, 113_959.0, 3072.0
-
-#: profiles with the validation curves of its models
-_RESNET_18, _RESNET_50, _BERT = "resnet18_cifar10", "resnet50_imagenet", "bert_base_squad"
-
-#: ONES' artifact: trace_1.csv and its job history. The history names no models. Rows of jobs that arrived at
-#: the same instant are matched by learning rate, initial loss and speed
-ONES_TASKS = (
-    _TraceTask({20_000: (38,), 40_000: (25,)}, _CIFAR, 256, 16, 4, 14_900, 44.7e6, _RESNET_18),
-    _TraceTask(
-        {20_000: (36,), 40_000: (22, 23)}, _CIFAR, 256, 16, 4, 10_700, 26.5e6, _RESNET_18
-    ),  # GoogLeNet
-    _TraceTask({20_000: (67,), 40_000: (36,)}, _CIFAR, 128, 16, 4, 2_800, 58.9e6, _RESNET_18),  # VGG-16
-    _TraceTask({10_000: (21,), 20_000: (69,)}, _IMAGENET, 64, 16, 16, 3_050, 244.4e6, _RESNET_50),  # AlexNet
-    _TraceTask({10_000: (27,), 20_000: (44,)}, _IMAGENET, 32, 16, 16, 1_850, 102.2e6, _RESNET_50),
-    _TraceTask({10_000: (11,), 20_000: (58,)}, _IMAGENET, 32, 16, 16, 1_050, 553.4e6, _RESNET_50),  # VGG-16
-    _TraceTask(
-        {10_000: (50,), 20_000: (52,)}, _IMAGENET, 32, 16, 16, 1_550, 108.6e6, _RESNET_50
-    ),  # Inception
-    _TraceTask({5_000: (5,), 8_000: (6,)}, _TOKENS, 16, 4, 2, 102, 438.0e6, _BERT),  # CoLA
-    _TraceTask({3_600: (5, 6)}, _TOKENS, 16, 4, 2, 102, 438.0e6, _BERT),  # MRPC
-    _TraceTask({10_000: (5,), 20_000: (5,)}, _TOKENS, 32, 8, 8, 435, 438.0e6, _BERT),  # SST-2
-)
-
+#: the kinds of jobs of ONES' artifact, as `conf/ones_trace.yaml` has them
+ONES_TASKS = [OnesTask(**row) for row in yaml.safe_load((config_folder() / "ones_trace.yaml").read_text())]
 
 #: bandwidth of a ring between the artifact's servers of 4 GPUs, bytes per second
 INFINIBAND = 4.97e9
