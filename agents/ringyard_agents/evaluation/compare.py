@@ -92,7 +92,6 @@ def report_comparison(
     `tensorboard` is the text above the table of a TensorBoard run (None: no run). `wide` prints all columns,
     in several tables.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     write_frame(folder / "runs.csv", results.runs)
     write_frame(folder / "jobs.csv", results.jobs)
     written = ["runs.csv", "jobs.csv"]

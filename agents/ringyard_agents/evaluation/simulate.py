@@ -55,7 +55,6 @@ def simulate(config: DictConfig) -> float:
         home.record(config, {"seed": config.seed})
         written, by_tenant = home.path / "jobs.csv", home.path / "tenants.csv"
         for file in (written, files.get("jobs_csv", written)):
-            file.parent.mkdir(parents=True, exist_ok=True)
             write_frame(file, jobs)
         has_tenants = write_tenants(by_tenant, jobs)
         console = Console()
@@ -110,7 +109,6 @@ def _draw(files: Mapping[str, Path], history: ScheduleHistory, frames: int) -> N
     from ringyard.rendering.chart import save_gantt
 
     for name, file in files.items():
-        file.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(file) as partial:
             if name == "gantt":
                 save_gantt(partial, history)

@@ -158,7 +158,6 @@ def write_tuned(
         content[name] = best.model_dump(exclude_defaults=True) | {"mean": round(best.mean, 6)}
         for other in content[name].get("others", ()):
             other["change"] = round(other["change"], 5)
-    file.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(file) as partial:
         text = yaml.safe_dump(content, sort_keys=False, width=1000)
         partial.write_text(f"# {command}: {comment}\n{text}")

@@ -26,7 +26,6 @@ def write_hazard_network(
 ) -> None:
     """Write {name: array} of `ringyard_baselines.tools.survival.PARAMETERS`, with JSON facts of the fit."""
     arrays = {name: np.asarray(array, dtype=np.float32) for name, array in network.items()}
-    file.parent.mkdir(parents=True, exist_ok=True)
     Checkpoint(arrays, {"kind": _KIND, **facts}).write(file)
 
 

@@ -86,7 +86,6 @@ _JCT_PARTS = {"work": ("mean_work", "#bab0ac"), "queueing": ("mean_queueing", "#
 
 def draw_plots(results: Results, folder: Path) -> list[Path]:
     """Draw all plots of the `results` of a comparison into a `folder` and return the files."""
-    folder.mkdir(parents=True, exist_ok=True)
     seconds, found = time_curves(results.jobs, results.timelines)
     workloads = _sample_text(results.runs["workload"].nunique())
 

@@ -150,7 +150,6 @@ def watch(config: DictConfig) -> None:
         command = shlex.join(["ringyard", "watch", *sys.argv[1:]])
         data = workload_data(sim) | {"command": command, "schedules": schedules}
         folder.record(config, {"seed": config.seed, "workload": number})
-        file.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(file) as partial:
             partial.write_text(render_page(data), encoding="utf-8")
         print_line(console, f"page: {file}")
