@@ -5,7 +5,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import yaml
 
+from ringyard.config_folder import config_folder
 from ringyard.sim.metrics import LOSS_NAMES, Window
 from ringyard_agents.evaluation.ranking import Ranking
 from ringyard_agents.evaluation.statistics import small_sample_warning
@@ -14,35 +16,14 @@ from ringyard_agents.report.tables import markdown, pluralize
 #: cell without a value, such as a mean over no jobs
 NO_VALUE = "-"
 
+_TABLE = yaml.safe_load((config_folder() / "comparison_table.yaml").read_text())
 #: (header, metric, format) of columns that are means over workloads
-METRIC_COLUMNS = (
-    ("makespan (s)", "makespan", "{:,.0f}"),
-    ("queueing (s)", "mean_queueing", "{:,.0f}"),
-    ("slowdown", "mean_slowdown", "{:.1f}"),
-    ("mean rho", "mean_fairness", "{:.1f}"),
-    ("worst rho", "worst_fairness", "{:.1f}"),
-    ("p99 (s)", "p99_jct", "{:,.0f}"),
-    ("p95 (s)", "p95_jct", "{:,.0f}"),
-    ("median (s)", "median_jct", "{:,.0f}"),
-    ("GPUs held", "utilisation", "{:.0%}"),
-    ("GPUs busy", "kernel_utilisation", "{:.0%}"),
-    ("preemptions", "preemptions", "{:.0f}"),
-    ("fragmented", "fragmentation", "{:.1%}"),
-    ("blocked", "blocking_rate", "{:.1%}"),
-)
+METRIC_COLUMNS = [(title, *column) for title, column in _TABLE["metrics"].items()]
 #: the same for the parts of the mean JCT other than queueing
 LOSS_COLUMNS = (
     *((f"{name.replace('_', ' ')} (s)", f"lost_to_{name}", "{:,.1f}") for name in LOSS_NAMES),
     ("work (s)", "mean_work", "{:,.1f}"),
 )
-
-#: columns of the second and the third printed table; the first has the others
-_SECOND = ("capabilities", "observability", "p (Holm)", "mean rho", "p95 (s)", "median (s)")
-_THIRD = (
-    *("makespan (s)", "queueing (s)", "GPUs held", "GPUs busy", "preemptions", "fragmented", "blocked"),
-    *("wall time (s)", "per decision (ms)"),
-)
-
 
 #: beginnings of notes on columns that only the wide tables have
 _WIDE_NOTES = ("rho:", "p (Holm):", "options:")
@@ -65,8 +46,9 @@ def narrow_table(
 def printed_columns(row: Mapping[str, str]) -> list[list[str]]:
     """Return the headers of each printed table. The first has what a low mean can cost, such as p99."""
     unprinted = {"options", *(title for title, _, _ in LOSS_COLUMNS)}
-    first = [name for name in row if name not in {*_SECOND, *_THIRD, *unprinted}]
-    return [first, *(["scheduler", *(name for name in some if name in row)] for some in (_SECOND, _THIRD))]
+    others = [_TABLE["second"], _TABLE["third"]]
+    first = [name for name in row if name not in unprinted.union(*others)]
+    return [first, *(["scheduler", *(name for name in some if name in row)] for some in others)]
 
 
 def printed_markdown(rows: Sequence[Mapping[str, str]], notes: Sequence[str]) -> str:
