@@ -17,6 +17,7 @@ from ringyard_agents.report.tables import markdown, pluralize
 NO_VALUE = "-"
 
 _TABLE = yaml.safe_load((config_folder() / "comparison_table.yaml").read_text())
+_NOTES: Mapping[str, str] = _TABLE["notes"]
 #: (header, metric, format) of columns that are means over workloads
 METRIC_COLUMNS = [(title, *column) for title, column in _TABLE["metrics"].items()]
 #: the same for the parts of the mean JCT other than queueing
@@ -73,10 +74,7 @@ def interval_notes(ranking: Ranking, workloads: int) -> list[str]:
         notes.append("[low, high]: 95 % confidence interval (Student's t of the logarithm)")
     if ranking.compared and ranking.varied:
         compared = pluralize(len(ranking.compared), "comparison")
-        notes.append(
-            f"p (Holm): p-value of equal means, adjusted for {compared}; above 0.05 the difference is within"
-            " noise"
-        )
+        notes.append(_NOTES["p"].format(compared=compared))
     if workloads > 1 and not ranking.varied:
         notes.append("no intervals: every scheduler has equal results on all workloads")
         return notes
@@ -86,39 +84,22 @@ def interval_notes(ranking: Ranking, workloads: int) -> list[str]:
 
 def equal_workload_notes(different: int, workloads: int) -> list[str]:
     """Return a note if all workloads have the same jobs on the same cluster (see `check_tasks`)."""
-    if workloads == 1 or different > 1:
-        return []
-    return [
-        f"all {workloads} workloads have the same arrivals, requests and durations, as those of a whole trace"
-        " do: intervals and p cover only what else is random (models, failures, stragglers), not other jobs;"
-        " workload.window_jobs=N draws a different part of the trace for each workload"
-    ]
+    same = workloads > 1 and different < 2
+    return [_NOTES["equal_workloads"].format(workloads=workloads)] if same else []
 
 
 def blocking_notes(ranking: Ranking) -> list[str]:
     """Return notes on blocked jobs, which mean JCTs leave out."""
     if ranking.metric == "blocking_rate":
-        return [
-            "every scheduler blocks jobs: rows are ordered and compared by the share of blocked jobs; times"
-            f" are means over the other jobs ({NO_VALUE}: a workload has none)"
-        ]
-    return [
-        f"{label} blocks {ranking.blocked[label]:.1%} of the jobs: its mean JCT is that of the others, so it"
-        " has no star, no gap to the bound and no comparison"
-        for label in ranking.rows
-        if ranking.blocked[label]
-    ]
+        return [_NOTES["all_block"].format(no_value=NO_VALUE)]
+    shares = {label: ranking.blocked[label] for label in ranking.rows}
+    return [_NOTES["blocks"].format(label=label, share=share) for label, share in shares.items() if share]
 
 
 def window_notes(measured_jobs: Window) -> list[str]:
     """Return a note on the measured jobs, a (first, last) fraction in order of arrival, unless all are."""
-    if tuple(measured_jobs) == (0.0, 1.0):
-        return []
-    first, last = (f"{fraction:.0%}" for fraction in measured_jobs)
-    return [
-        f"measured_jobs: times, bound and blocked are of the jobs between {first} and {last} of the arrivals;"
-        " makespan, GPUs held, GPUs busy, preemptions and fragmented are of the whole run"
-    ]
+    first, last = measured_jobs
+    return [] if (first, last) == (0.0, 1.0) else [_NOTES["window"].format(first=first, last=last)]
 
 
 def table_rows(frame: pd.DataFrame, ranking: Ranking) -> list[dict[str, str]]:
