@@ -117,13 +117,18 @@ def _environments(done: pd.DataFrame) -> Any:
 
 def _over_setting(axis: Any, done: pd.DataFrame, name: str, logarithmic: bool) -> None:
     column = done[name].infer_objects()
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
     numeric = is_numeric_dtype(column) and not is_bool_dtype(column)
     places: Any = column
     if numeric:
-        if column.min() > 0 and (logarithmic or column.max() / column.min() >= _LOG_SCALE_RATIO):
-            _logarithmic_scale(axis, column.max() / column.min())
+        reach = column.max() / column.min() if column.min() > 0 else 0.0
+        if column.min() > 0 and (logarithmic or reach >= _LOG_SCALE_RATIO):
+            axis.set_xscale("log")  # with labels at 1, 2 and 5, or at decades if it spans many
+            labelled = (1.0, 2.0, 5.0) if reach < _DECADE_LABEL_RATIO else (1.0,)
+            axis.xaxis.set_major_locator(LogLocator(subs=labelled))
+            axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+            axis.xaxis.set_minor_formatter(NullFormatter())
     else:
         labels = list(dict.fromkeys(str(value) for value in column))
         places = column.map(lambda value: labels.index(str(value)))
@@ -137,13 +142,3 @@ def _over_setting(axis: Any, done: pd.DataFrame, name: str, logarithmic: bool) -
     axis.set_xlabel(name)
     axis.legend()
     axis.figure.colorbar(points, ax=axis, label="job", ticks=MaxNLocator(integer=True))
-
-
-def _logarithmic_scale(axis: Any, reach: float) -> None:
-    """Make an axis logarithmic, with labels at 1, 2 and 5, or at decades if it spans many."""
-    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
-
-    axis.set_xscale("log")
-    axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if reach < _DECADE_LABEL_RATIO else (1.0,)))
-    axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    axis.xaxis.set_minor_formatter(NullFormatter())

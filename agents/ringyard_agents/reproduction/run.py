@@ -206,11 +206,7 @@ def read_paper(paper: str) -> dict[str, Any]:
 
 
 def _scheduler(entry: Mapping[str, Any], rule: str | None) -> Any:
-    """Compose the config of an entry.
-
-    It has `scheduler`, such as `fifo` or `fifo@share`, its `overrides`, and its `options` {name: value},
-    which YAML can merge. `rule` is the default placement rule.
-    """
+    """Compose the config of {scheduler: NAME or NAME@RULE, overrides: [...], options: {...}}."""
     name, _, own = entry["scheduler"].partition("@")
     placement = own or rule
     words = [f"scheduler={name}", *([f"placement={placement}"] if placement else [])]
