@@ -36,6 +36,8 @@ from ringyard_agents.runs.run_folder import RunFolder
 #: added to `seed`, so that neither training nor comparisons draw the workloads of tuning
 TUNING_SEED_OFFSET = 3_000_000
 
+_Entries = Mapping[str, Sequence[SchedulerEntry]]
+
 
 def _check(config: DictConfig) -> None:
     """Raise a ConfigurationError for an unknown scheduler or rule, or an output that cannot be written."""
@@ -244,11 +246,7 @@ class _Search:
         ]
 
     def _measure(
-        self,
-        runs: CachedRuns,
-        tried: Mapping[str, Sequence[SchedulerEntry]],
-        progress_text: str,
-        workloads: int | None = None,
+        self, runs: CachedRuns, tried: _Entries, progress_text: str, workloads: int | None = None
     ) -> None:
         """Run {scheduler: entries} on more `workloads`. None: on as many as the screening uses."""
         metric = self._settings.metric

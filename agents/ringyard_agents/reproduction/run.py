@@ -280,15 +280,6 @@ def _transfer_runs(case: Mapping[str, Any], seeds: int) -> dict[str, dict[str, N
     return figures
 
 
-def _metrics(content: Mapping[str, Any], name: str) -> list[str]:
-    """Return `_SHOWN` and the metrics that claims, ablations and tables name for a case."""
-    first = next(iter(content["cases"]))
-    rows = [*content["claims"], *content.get("ablations", [])]
-    wanted = {row["metric"] for row in rows if row.get("case", first) == name}
-    wanted |= {row["metric"] for row in content.get("tables", []) if name in row["cases"]}
-    return list(dict.fromkeys([*_SHOWN, *sorted(wanted)]))
-
-
 def run_cases(
     paper: str,
     content: Mapping[str, Any],
@@ -314,6 +305,7 @@ def run_cases(
     Raises:
         RingyardError: a scheduler cannot run, or an agent could not be trained.
     """
+    first = next(iter(content["cases"]))
     with hydra_initialized():
         for name, case in content["cases"].items():
             named = {
@@ -334,12 +326,15 @@ def run_cases(
                 tasks = scheduler_tasks({**case, "schedulers": entries}, seeds, content["rule"])
                 check_tasks(tasks)
                 results = run_tasks(tasks, workers, lambda result: None)
+            # `_SHOWN` and the metrics that claims, ablations and tables name for the case
+            rows_of_claims = [*content["claims"], *content.get("ablations", [])]
+            wanted = {row["metric"] for row in rows_of_claims if row.get("case", first) == name}
+            wanted |= {row["metric"] for row in content.get("tables", []) if name in row["cases"]}
+            metrics = dict.fromkeys([*_SHOWN, *sorted(wanted)])
+            runs = {label: [run for run in results if run.label == label] for label in entries}
             figures = {
-                label: {
-                    metric: metric_values([run for run in results if run.label == label], metric)
-                    for metric in _metrics(content, name)
-                }
-                for label in entries
+                label: {metric: metric_values(own, metric) for metric in metrics}
+                for label, own in runs.items()
             }
             composed = {task.label: task.scheduler for task in tasks}
             configs = {label: v if "train" in v else composed[label] for label, v in named.items()}
