@@ -65,6 +65,6 @@ def allocator_hazard(
 
     `file` is one of `read_survival_estimate`, the other arguments are those of `Allocator`.
     """
-    options = {"running_factor": running_factor, "preemption_price": preemption_price}
+    options: dict[str, Any] = {"running_factor": running_factor, "preemption_price": preemption_price}
     allocator = Allocator(gamma, size_power, estimate=read_survival_estimate(file), **options)
     return AllocatingScheduler(allocator, "allocator_hazard")
