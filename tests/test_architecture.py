@@ -25,7 +25,7 @@ def test_public_names_exist_and_are_documented(module):
         assert hasattr(imported, name), f"{module}.__all__ names {name}, which does not exist"
 
 
-@pytest.mark.parametrize("package", ["ringyard", "ringyard_agents"])
+@pytest.mark.parametrize("package", ["ringyard", "ringyard.workloads", "ringyard_agents"])
 def test_type_checkers_see_what_a_package_exports(package):
     module = importlib.import_module(package)
     stub = ast.parse(Path(module.__file__).with_suffix(".pyi").read_text())

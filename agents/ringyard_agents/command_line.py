@@ -65,7 +65,9 @@ def exit_code(command: str, run: Callable[[], int]) -> int:
         if isinstance(error.__context__ if ends else error, BrokenPipeError):
             return _discard_output()
         if _stops or isinstance(error, KeyboardInterrupt):  # a library may have failed because of the signal
-            return _print_interruption(command, error, *_stops)
+            stop, notes = next(iter(_stops), signal.SIGINT), getattr(error, "__notes__", ())
+            _print_error(command, "; ".join([f"stopped by {stop.name}", *notes]), error)
+            return 128 + stop
         if isinstance(error, SystemExit):
             return BAD_INPUT if error.code else 0
         if not isinstance(error, Exception):
@@ -130,13 +132,6 @@ def _lost_signals_return() -> Iterator[None]:
         yield
     finally:
         sys.unraisablehook = before
-
-
-def _print_interruption(command: str, error: BaseException, *stops: signal.Signals) -> int:
-    """Print the first signal and the notes of the exception, and return the exit code."""
-    number = stops[0] if stops else signal.SIGINT
-    _print_error(command, "; ".join([f"stopped by {number.name}", *getattr(error, "__notes__", ())]), error)
-    return 128 + number
 
 
 def _print_error(command: str, line: str, error: BaseException) -> None:

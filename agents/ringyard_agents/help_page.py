@@ -79,7 +79,9 @@ def _read(name: str) -> tuple[dict[str, str | None], str]:
     from ringyard.config_folder import config_folder
 
     text = (config_folder() / f"{name}.yaml").read_text()
-    groups, bodies = dict[str, str | None](), [_settings_text(text)]
+    # without its first comment and Hydra's parts
+    own = re.sub(r"^(defaults|hydra):.*\n(?:[ \t].*\n?|\n)*", "", re.sub(r"\A(#.*\n)+", "", text), flags=re.M)
+    groups, bodies = dict[str, str | None](), [own.strip()]
     for one in yaml.safe_load(text).get("defaults", ()):
         if isinstance(one, dict):
             groups |= {group: choice for group, choice in one.items() if not group.startswith("override ")}
@@ -87,12 +89,6 @@ def _read(name: str) -> tuple[dict[str, str | None], str]:
             inner, body = _read(one)
             groups, bodies = groups | inner, [*bodies, body]
     return groups, "\n\n".join(bodies)
-
-
-def _settings_text(text: str) -> str:
-    """Return a yaml without its first comment and Hydra's parts."""
-    text = re.sub(r"\A(#.*\n)+", "", text)
-    return re.sub(r"^(defaults|hydra):.*\n(?:[ \t].*\n?|\n)*", "", text, flags=re.MULTILINE).strip()
 
 
 def _choices(group: str) -> dict[str, Path]:

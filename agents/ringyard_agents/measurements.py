@@ -179,16 +179,13 @@ def read_measured_rows(file: Path) -> pd.DataFrame:
 
 
 def _is_tidy(file: Path) -> bool:
-    """Return whether the first line of a CSV names the columns of a tidy table.
-
-    Tables with a column `predicted` are results of `ringyard validate`, not measurements.
-    """
+    """Return whether the first line of a CSV names the columns of a tidy table."""
     try:
         first = decoded(read_bytes(file)).lstrip().partition("\n")[0]
     except WorkloadError:
         return False
     names = {_column_name(name.strip('"')) for name in first.split(",")}
-    return names.issuperset(REQUIRED) and "predicted" not in names
+    return names.issuperset(REQUIRED) and "predicted" not in names  # not a result of `ringyard validate`
 
 
 def gpus_per_server(placement: str) -> tuple[int, ...]:

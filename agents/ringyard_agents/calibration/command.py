@@ -5,7 +5,6 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -144,7 +143,10 @@ def calibrate(
     folder = Path(out)
     write_yamls(folder, texts, _COMMAND, overwrite)
     held_out.to_csv(folder / "held_out.csv", index=False)
-    save_figure(folder / "held_out.png", lambda axes: _draw(axes, held_out))
+    groups = held_out[held_out.predicted.notna()].groupby("model")
+    points = [(model or "transfers", mine.seconds, mine.predicted) for model, mine in groups]
+    labels = "seconds per iteration", "predicted seconds (the row is held out of the fit)"
+    save_figure(folder / "held_out.png", lambda axes: plot_predictions(axes, points, *labels))
     _report(models, held_out)
     for line in missing_measurements(rows):
         print(f"missing: {line}")
@@ -177,14 +179,6 @@ def _gradient_bytes(rows: pd.DataFrame, words: Sequence[str]) -> Mapping[str, fl
                 f"model {name} has no profile; give --gradient-bytes {name}=BYTES (4 x parameters in fp32)"
             )
     return known
-
-
-def _draw(axes: Any, held_out: pd.DataFrame) -> None:
-    """Plot predicted over measured seconds, with a colour for each model."""
-    groups = held_out[held_out.predicted.notna()].groupby("model")
-    points = [(model or "transfers", mine.seconds, mine.predicted) for model, mine in groups]
-    ylabel = "predicted seconds (the row is held out of the fit)"
-    plot_predictions(axes, points, "seconds per iteration", ylabel)
 
 
 def _report(models: Sequence[CalibratedModel], held_out: pd.DataFrame) -> None:

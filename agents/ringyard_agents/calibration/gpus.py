@@ -60,48 +60,38 @@ def derive_compute_times(
     Seconds per sample are multiplied by `factors` {GPU type: {kind: factor}} to the type that `chains` names
     under "from". Fixed seconds, which are mostly the host's, are kept, unless a model has fixed seconds only.
     """
-    return {
-        gpu_type: measured.get(gpu_type) or _derived(gpu_type, measured, kind, chains, factors)
-        for gpu_type in types
-    }
 
+    def chain(gpu_type: str) -> list[str]:
+        """Return a GPU type, the type that its factor refers to, and so on to the root."""
+        way = [gpu_type]
+        while way[-1] in chains:
+            way.append(chains[way[-1]]["from"])
+        return way
 
-def _chain(gpu_type: str, chains: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return a GPU type, the type that its factor refers to, and so on to the root."""
-    way = [gpu_type]
-    while way[-1] in chains:
-        way.append(chains[way[-1]]["from"])
-    return way
+    def derived(gpu_type: str) -> ComputeTime:
+        """Derive from the measured type with the fewest factors in between, the first among equals."""
+        ways: dict[str, list[tuple[str, float]]] = {}  # {measured type: [(type, exponent of its factor)]}
+        here = chain(gpu_type)
+        for known in measured:
+            there = chain(known)
+            common = next((step for step in here if step in there), None)
+            if common is not None:
+                down, up = there[: there.index(common)], here[: here.index(common)]
+                ways[known] = [*((step, -1.0) for step in down), *((step, 1.0) for step in reversed(up))]
+        if not ways:
+            raise ConfigurationError(f"calibration: no factor leads from {', '.join(measured)} to {gpu_type}")
+        start = min(ways, key=lambda known: len(ways[known]))
+        total, texts = 1.0, []
+        for step, exponent in ways[start]:
+            factor = factors[step].get(kind) or factors[step][""]
+            total *= factor.factor**exponent
+            of = f"{len(factor.models)} {factor.kind or 'other'} models".replace("other ", "")
+            wrong = "" if np.isnan(factor.error) else f", leave one out {factor.error:.0%}"
+            texts.append(f"{step}/{chains[step]['from']} {factor.factor:.3g} ({of}{wrong})")
+        fixed, sample = measured[start].line
+        source = f"x {total:.3g}; {'; '.join(texts)}"
+        if sample > 0:
+            return ComputeTime(ComputeLine(fixed, sample * total), f"derived: {start}, per sample {source}")
+        return ComputeTime(ComputeLine(fixed * total, 0.0), f"derived: {start} {source}")
 
-
-def _derived(
-    gpu_type: str,
-    measured: Mapping[str, ComputeTime],
-    kind: str,
-    chains: Mapping[str, Mapping[str, Any]],
-    factors: Mapping[str, Mapping[str, GpuFactor]],
-) -> ComputeTime:
-    """Derive from the measured type with the fewest factors in between, the first among equals."""
-    ways: dict[str, list[tuple[str, float]]] = {}  # {measured type: [(type, exponent of its factor)]}
-    here = _chain(gpu_type, chains)
-    for known in measured:
-        there = _chain(known, chains)
-        common = next((step for step in here if step in there), None)
-        if common is not None:
-            down, up = there[: there.index(common)], here[: here.index(common)]
-            ways[known] = [*((step, -1.0) for step in down), *((step, 1.0) for step in reversed(up))]
-    if not ways:
-        raise ConfigurationError(f"calibration: no factor leads from {', '.join(measured)} to {gpu_type}")
-    start = min(ways, key=lambda known: len(ways[known]))
-    total, texts = 1.0, []
-    for step, exponent in ways[start]:
-        factor = factors[step].get(kind) or factors[step][""]
-        total *= factor.factor**exponent
-        of = f"{len(factor.models)} {factor.kind or 'other'} models".replace("other ", "")
-        wrong = "" if np.isnan(factor.error) else f", leave one out {factor.error:.0%}"
-        texts.append(f"{step}/{chains[step]['from']} {factor.factor:.3g} ({of}{wrong})")
-    fixed, sample = measured[start].line
-    source = f"x {total:.3g}; {'; '.join(texts)}"
-    if sample > 0:
-        return ComputeTime(ComputeLine(fixed, sample * total), f"derived: {start}, per sample {source}")
-    return ComputeTime(ComputeLine(fixed * total, 0.0), f"derived: {start} {source}")
+    return {gpu_type: measured.get(gpu_type) or derived(gpu_type) for gpu_type in types}

@@ -74,11 +74,7 @@ def _knots(counts: NDArray[np.int64]) -> list[int]:
 
 
 class _Problem:
-    """The constants of a fit as one vector of logs, and what they predict for its rows.
-
-    The vector holds fixed seconds and seconds per sample of each free line, overlap exponents - 1 of each
-    free model, latencies of the fabrics and bandwidths of their knots.
-    """
+    """The constants of a fit as one vector of logs (`parts` takes it apart), and what they predict."""
 
     def __init__(self, rows: _Rows, held: FittedConstants) -> None:
         self.rows, self.held = rows, held

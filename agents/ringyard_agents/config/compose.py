@@ -13,7 +13,7 @@ from ringyard.checks import shown, suggest
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard.renamed import explain_renamed
-from ringyard_agents.config.safe_load import Trust, check_plain
+from ringyard_agents.config.safe_load import Trust, check_plain, config_nodes
 from ringyard_agents.shipped_agents import ZOO_PREFIX
 
 #: config groups of a simulated environment; "environment" in this package is {group: plain config}
@@ -102,13 +102,6 @@ def scheduler_config(
     return _with_options(entry, config.scheduler)
 
 
-def _names_classes(options: Any) -> bool:
-    """Return whether options, or nested ones, name a class or function to call."""
-    if isinstance(options, Mapping):
-        return any(str(key).startswith("_") or _names_classes(value) for key, value in options.items())
-    return isinstance(options, list | tuple) and any(_names_classes(value) for value in options)
-
-
 def _with_options(
     entry: SchedulerEntry, config: DictConfig, fixed: Mapping[str, Any] | None = None
 ) -> DictConfig:
@@ -118,7 +111,8 @@ def _with_options(
         config[name] = value
     try:
         check_plain(entry.options)
-        if reserved.keys() & entry.options or _names_classes(entry.options):
+        calls = any(key.startswith("_") for key, _ in config_nodes(entry.options))
+        if reserved.keys() & entry.options or calls:
             raise ValueError("an option that entries cannot set")
         merged: Any = OmegaConf.merge(config, dict(entry.options))
         return merged

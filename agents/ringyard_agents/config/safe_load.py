@@ -37,17 +37,17 @@ _LAYERS_AND_OPTIMISERS = frozenset(
 _TargetUse = tuple[str, str, str]
 
 
-def _nodes(config: Any, key: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+def config_nodes(config: Any, key: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
     """Yield (key, node) of a config and all nodes inside. Items of a list have the list's key."""
     if depth > _MAX_DEPTH:
         raise ConfigurationError(f"it is nested deeper than {_MAX_DEPTH} levels")
     yield key, config
     if isinstance(config, Mapping):
         for name, one in config.items():
-            yield from _nodes(one, str(name), depth + 1)
+            yield from config_nodes(one, str(name), depth + 1)
     elif isinstance(config, list | tuple):
         for one in config:
-            yield from _nodes(one, key, depth + 1)
+            yield from config_nodes(one, key, depth + 1)
 
 
 def _use(key: str, node: dict[str, Any]) -> _TargetUse:
@@ -61,7 +61,7 @@ def _use(key: str, node: dict[str, Any]) -> _TargetUse:
 def _uses_in_conf(groups: tuple[str, ...]) -> frozenset[_TargetUse]:
     """Collect the uses of classes and functions in some groups of conf/."""
     files = (file for group in groups for file in sorted((config_folder() / group).rglob("*.yaml")))
-    nodes = (found for file in files for found in _nodes(yaml.safe_load(file.read_text())))
+    nodes = (found for file in files for found in config_nodes(yaml.safe_load(file.read_text())))
     return frozenset(_use(key, node) for key, node in nodes if isinstance(node, dict) and "_target_" in node)
 
 
@@ -75,7 +75,7 @@ def check_plain(content: Any, max_values: int = _MAX_VALUES) -> None:
 
     OmegaConf would resolve it, and a resolver such as `oc.create` makes a config that calls any function.
     """
-    for number, (key, node) in enumerate(_nodes(content), 1):
+    for number, (key, node) in enumerate(config_nodes(content), 1):
         if number > max_values:
             raise ConfigurationError(f"it has more than {max_values:,} values")
         for text in (key, node):
@@ -110,7 +110,7 @@ def check_classes(config: Any, groups: Sequence[str], trust: Trust, where: str) 
         check_plain(config)
     except ConfigurationError as error:
         raise CheckpointError(f"{where} is damaged: {error}") from error
-    for key, node in _nodes(config):
+    for key, node in config_nodes(config):
         if not isinstance(node, dict) or "_target_" not in node:
             continue
         use = name, action, _ = _use(key, node)

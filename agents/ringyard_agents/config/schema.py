@@ -1,14 +1,18 @@
 """Types of the settings of each command. Groups are checked against the functions that they call."""
 
+import functools
+import operator
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
+import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from ringyard.checks import Positive, PositiveInt, require
+from ringyard.config_folder import config_folder
 from ringyard.errors import ConfigurationError, ConfigurationWarning
 from ringyard.renamed import explain_renamed
 from ringyard.sim.metrics import Window
@@ -16,118 +20,54 @@ from ringyard_agents.config.target_validation import check_targets
 
 #: range of the seeds of random generators
 Seed = Annotated[int, "[0, 4294967295]"]
-#: a number that may be written as 1e6
-Decisions = Annotated[float, "[1, 1e15]"]
-#: bound of a metric, in a range that keeps penalties finite
-MetricBound = Annotated[float, "[1e-6, 1e12]"]
-#: fields of Metrics that are minimised
-_JctMetric = Literal["mean_jct", "median_jct", "p95_jct", "p99_jct", "makespan", "mean_queueing"]
-_RatioMetric = Literal["mean_slowdown", "mean_fairness", "worst_fairness", "blocking_rate"]
-MinimizedMetric = Literal[_JctMetric, _RatioMetric]
-TrustSetting = bool | str | Sequence[str]
 Group = Mapping[str, object]
 
 #: groups of what an agent observes, does and is rewarded for
 _AGENT_GROUPS = ("action", "observation", "reward")
 
-#: settings of conf/run.yaml and conf/env_config.yaml, without `name`, which is checked with the run's folder
-_COMMON_SETTINGS = {
+#: fields of Metrics that are minimised
+_JctMetric = Literal["mean_jct", "median_jct", "p95_jct", "p99_jct", "makespan", "mean_queueing"]
+_RatioMetric = Literal["mean_slowdown", "mean_fairness", "worst_fairness", "blocking_rate"]
+
+#: {kind in conf/settings.yaml: annotation}
+KINDS: Mapping[str, Any] = {
+    "bool": bool,
+    "count": PositiveInt,
+    "entries": Sequence[str | Group],
+    "group": Group,
+    "loads": Annotated[Sequence[Positive], "not empty"],
+    "metric": Literal[_JctMetric, _RatioMetric],
+    "null": None,
+    "options": Mapping[str, Mapping[str, Sequence[object]]],
+    "positive": Positive,
     "seed": Seed,
-    "overwrite": bool,
-    "environment_id": str | None,
-    "benchmark": bool,
-    "limit_seconds": Positive | None,
-    **dict.fromkeys(("cluster", "workload", "performance", "restart", "failures"), Group),
-    **dict.fromkeys((*_AGENT_GROUPS, "start_placement"), Group),
+    "some_texts": Annotated[Sequence[str], "not empty"],
+    "text": str,
+    "texts": Sequence[str],
+    "trust": bool | str | Sequence[str],
+    "window": Window,
 }
 
+
+def _annotation(kind: str | list[str | None]) -> Any:
+    """Return the annotation of a setting's kind."""
+    if isinstance(kind, list):
+        values: Any = Literal[tuple(one for one in kind if one is not None)]
+        return values | None if None in kind else values
+    found: list[Any] = []
+    for one in kind.split(" or "):
+        word, _, numbers = one.partition(" ")
+        number: Any = {"whole": int, "number": float}.get(word)
+        found.append(Annotated[number, numbers] if number else KINDS[word])
+    return functools.reduce(operator.or_, found)
+
+
+_READ = yaml.safe_load((config_folder() / "settings.yaml").read_text())
+_COMMON = _READ.pop("common")
 #: {command: {setting of conf/<command>.yaml: annotation}}
 SETTINGS: dict[str, dict[str, Any]] = {
-    "simulate": _COMMON_SETTINGS
-    | {
-        "scheduler": Group,
-        "placement": Group,
-        "round_seconds": Positive | None,
-        "rounds_only": bool,
-        "measured_jobs": Window,
-        "output.jobs_csv": str | None,
-        "output.gantt": str | None,
-        "output.video": str | None,
-        "output.frames": Annotated[int, "[1, 100000]"],
-    },
-    "compare": _COMMON_SETTINGS
-    | {
-        "schedulers": str | Sequence[str | Group],
-        "experiments": Sequence[str] | None,
-        "tuning": str | None,
-        "seeds": Annotated[int, "[1, 1000000]"],
-        "measured_jobs": Window,
-        "reference": str | None,
-        "workers": Annotated[int, "[1, 10000]"] | None,
-        "rerun": bool,
-        "trust": TrustSetting,
-        "tensorboard": bool | None,
-        "plots": bool | None,
-        "wide": bool,
-    },
-    "watch": _COMMON_SETTINGS
-    | {
-        "schedulers": str | Sequence[str | Group],
-        "workload_number": Annotated[int, "[0, 1000000]"],
-        "out": str | None,
-        "trust": TrustSetting,
-    },
-    "tune": _COMMON_SETTINGS
-    | {
-        "schedulers": str | Sequence[str],
-        "rules": Annotated[Sequence[str], "not empty"],
-        "rules_for_sharing": Sequence[str],
-        "rules_for_types": Sequence[str],
-        "options": Mapping[str, Mapping[str, Sequence[object]]],
-        "seeds": Annotated[int, "[1, 1000000]"],
-        "screening_seeds": Annotated[int, "[1, 1000000]"],
-        "finalists": PositiveInt,
-        "tolerance": Annotated[float, "[0, 1]"],
-        "fast_schedulers": Sequence[str],
-        "fast_seeds": Annotated[int, "[1, 1000000]"],
-        "measured_jobs": Window,
-        "metric": MinimizedMetric,
-        "workers": Annotated[int, "[1, 10000]"] | None,
-        "rerun": bool,
-        "output": str | None,
-    },
-    "fit-hazard": _COMMON_SETTINGS
-    | {
-        "loads": Annotated[Sequence[Positive], "not empty"] | None,
-        "windows": PositiveInt,
-        "held_out": Annotated[float, "(0, 1)"],
-        "source": str,
-        "file": str | None,
-    },
-    "train": _COMMON_SETTINGS
-    | {
-        "agent": Group,
-        "callbacks": Group,
-        "total_decisions": Annotated[float, "[0, 1e15]"],
-        "num_workloads": PositiveInt,
-        "num_threads": PositiveInt | None,
-        "device": Literal["auto", "cpu", "cuda"],
-        "init": str | None,
-        "resume": str | None,
-        "save_minutes": Positive,
-        "plots": bool,
-        "trust": TrustSetting,
-        "environments": Sequence[str | Group],
-        "constraint.metric": MinimizedMetric | None,
-        "constraint.bound": MetricBound | str | Group | None,
-        "constraint.multiplier_learning_rate": Annotated[float, "(0, 1000]"],
-        "evaluate.every": Decisions,
-        "evaluate.workloads": PositiveInt,
-        "evaluate.workload_seed": Seed,
-        "evaluate.patience": PositiveInt | None,
-        "evaluate.prune": Literal["median", "successive_halving"] | None,
-        "evaluate.schedulers": Sequence[str | Group],
-    },
+    command: {name: _annotation(kind) for name, kind in (_COMMON | own).items()}
+    for command, own in _READ.items()
 }
 
 

@@ -21,34 +21,15 @@ from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard.rendering.history import history_of
 from ringyard_agents.config.compose import SchedulerEntry, accepts_placement, scheduler_config, to_plain
-from ringyard_agents.evaluation.evaluate import (
-    EvaluationTask,
-    build_object,
-    check_tasks,
-    make_simulator,
-    run_to_end,
-    sharing_notes,
-)
+from ringyard_agents.evaluation import evaluate, selection, tuned_configs
+from ringyard_agents.evaluation.evaluate import EvaluationTask, build_object
 from ringyard_agents.evaluation.process_pool import run_in_processes
 from ringyard_agents.evaluation.ranking import Ranking, rank, schedulers_frame
 from ringyard_agents.evaluation.result_cache import CachedRuns
 from ringyard_agents.evaluation.results_frame import Results, write_frame
-from ringyard_agents.evaluation.selection import (
-    COMPARISON_SEED_OFFSET,
-    ComparisonRequest,
-    pretrained_agents_for,
-    read_entries,
-    supported_schedulers,
-    workload_environment,
-)
+from ringyard_agents.evaluation.selection import COMPARISON_SEED_OFFSET, ComparisonRequest
 from ringyard_agents.evaluation.training_range import training_range_notes
-from ringyard_agents.evaluation.tuned_configs import (
-    TunedScheduler,
-    environment_mismatch_notes,
-    format_options,
-    read_tuned,
-    with_tuned_options,
-)
+from ringyard_agents.evaluation.tuned_configs import TunedScheduler, format_options
 from ringyard_agents.report import comparison_table as texts
 from ringyard_agents.report.tables import pluralize, print_line, print_note, print_table, write_tables
 from ringyard_agents.report.tenants import print_tenants, write_tenants
@@ -111,7 +92,6 @@ def report_comparison(
     `tensorboard` is the text above the table of a TensorBoard run (None: no run). `wide` prints all columns,
     in several tables.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     write_frame(folder / "runs.csv", results.runs)
     write_frame(folder / "jobs.csv", results.jobs)
     written = ["runs.csv", "jobs.csv"]
@@ -196,7 +176,7 @@ _MAX_DRAWN_SECONDS = 60.0
 
 def plan_comparisons(request: ComparisonRequest) -> dict[str, Comparison]:
     """Return {environment: its comparison} of a request. Hydra must be initialised."""
-    entries, environments = read_entries(request.schedulers), request.environments().items()
+    entries, environments = selection.read_entries(request.schedulers), request.environments().items()
     return {name: _plan_comparison(request, entries, name, one) for name, one in environments}
 
 
@@ -204,25 +184,29 @@ def _plan_comparison(
     request: ComparisonRequest, given: Mapping[str, SchedulerEntry], name: str, environment: Mapping[str, Any]
 ) -> Comparison:
     tuned_name = request.tuned_name(environment)
-    tuned = {} if tuned_name is None else read_tuned(tuned_name)
-    agents, missing = pretrained_agents_for(environment) if request.wants_all else ({}, {})
-    entries = with_tuned_options({**given, **agents}, tuned)
+    tuned = {} if tuned_name is None else tuned_configs.read_tuned(tuned_name)
+    agents, missing = selection.pretrained_agents_for(environment) if request.wants_all else ({}, {})
+    entries = tuned_configs.with_tuned_options({**given, **agents}, tuned)
     reference = _reference(request.reference, entries)
     seed = request.seed + COMPARISON_SEED_OFFSET
     parts = (request.trust, request.interface_of(name))
     configs = {label: to_plain(scheduler_config(entry, *parts)) for label, entry in entries.items()}
-    labels, refused = supported_schedulers(configs, environment, seed)
+    labels, refused = selection.supported_schedulers(configs, environment, seed)
     if refused and not request.wants_all:
         raise SchedulerError("; ".join(f"{label}: {reason}" for label, reason in refused.items()))
-    environments = [workload_environment(environment, seed, workload) for workload in range(request.seeds)]
+    environments = [
+        selection.workload_environment(environment, seed, workload) for workload in range(request.seeds)
+    ]
     runs = [(label, number, one) for number, one in enumerate(environments) for label in labels]
     window = request.measured_jobs
     tasks = [EvaluationTask(label, configs[label], one, number, seed, window) for label, number, one in runs]
     supported = {label: entries[label] for label in labels}
-    notes = _untuned_note(supported, tuned) + texts.equal_workload_notes(check_tasks(tasks), request.seeds)
-    notes += [] if tuned_name is None else environment_mismatch_notes(tuned_name, environment)
+    notes = _untuned_note(supported, tuned) + texts.equal_workload_notes(
+        evaluate.check_tasks(tasks), request.seeds
+    )
+    notes += [] if tuned_name is None else tuned_configs.environment_mismatch_notes(tuned_name, environment)
     notes += training_range_notes(supported, environment)
-    notes += sharing_notes(make_simulator(environments[0], 0, seed, None))
+    notes += evaluate.sharing_notes(evaluate.make_simulator(environments[0], 0, seed, None))
     if agents:
         notes.append(f"pretrained agents, not published schedulers (docs/agents.md): {', '.join(agents)}")
     return Comparison(name, supported, tasks, {**refused, **missing}, reference, notes)
@@ -348,7 +332,7 @@ def _schedule_image(task: EvaluationTask) -> NDArray[np.uint8]:
     """Return the schedule of a task as an image [height, width, 3]: which job held which GPUs over time."""
     from ringyard.rendering.chart import Chart
 
-    sim = run_to_end(build_object(task.scheduler), task.environment, task.workload, task.seed)
+    sim = evaluate.run_to_end(build_object(task.scheduler), task.environment, task.workload, task.seed)
     return Chart(history_of(sim.state, 0, sim.cluster), dpi=_DPI).pixels()
 
 

@@ -8,7 +8,7 @@ import json
 import platform
 import sys
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import ModuleType
@@ -22,6 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ringyard.bounds import LowerBounds
 from ringyard.config_folder import config_folder, user_config_files
 from ringyard.sim.metrics import JobTimes, Metrics
+from ringyard_agents.config.safe_load import config_nodes
 from ringyard_agents.evaluation.evaluate import EvaluationTask, RunResult, run_tasks
 from ringyard_agents.shipped_agents import agent_path, zoo_folders
 from ringyard_baselines.scheduler import Capabilities
@@ -30,6 +31,7 @@ _PACKAGES = ("ringyard", "ringyard_baselines", "ringyard_agents")
 #: largest size of a result, in multiples of its compressed size. Real ones have under 10
 _MAX_RATIO = 50
 _LIBRARIES = ("numba", "numpy", "pandas", "scipy", "torch")
+_SITES = {"site-packages", "dist-packages"}  # folders of installed libraries
 
 
 class CachedRuns:
@@ -111,18 +113,14 @@ def cached_results(file: Path, keys: Collection[str]) -> dict[str, RunResult]:
                     text = zlib.decompressobj().decompress(packed, _MAX_RATIO * len(packed))
                     key, plain = json.loads(text, object_hook=_decode_array)
                     if key == written["key"]:
-                        found[key] = _decode_result(plain)
+                        kinds = {"metrics": Metrics, "bounds": LowerBounds, "times": JobTimes}
+                        parts: dict[str, Any] = {name: kind(**plain[name]) for name, kind in kinds.items()}
+                        parts["capabilities"] = Capabilities(plain["capabilities"])
+                        found[key] = RunResult(**plain | parts | {"timeline": tuple(plain["timeline"])})
             except (ValueError, LookupError, TypeError, zlib.error):
                 continue  # damaged
         stream.truncate(whole)
     return found
-
-
-def _decode_result(plain: dict[str, Any]) -> RunResult:
-    fields = {"capabilities": Capabilities(plain["capabilities"]), "timeline": tuple(plain["timeline"])}
-    for name, kind in {"metrics": Metrics, "bounds": LowerBounds, "times": JobTimes}.items():
-        fields[name] = kind(**plain[name])
-    return RunResult(**plain | fields)
 
 
 def fingerprints(tasks: Sequence[EvaluationTask]) -> list[str]:
@@ -166,14 +164,8 @@ def _package_files() -> list[Path]:
     return sorted({file for file in ours if file.parent not in agents})
 
 
-def _strings(config: Any) -> Iterator[tuple[str, str]]:
-    """Yield (key, text) of every string in a config."""
-    pairs = config.items() if isinstance(config, Mapping) else [("", item) for item in config]
-    for key, value in pairs:
-        if isinstance(value, str):
-            yield str(key), value
-        elif isinstance(value, Mapping | list | tuple):
-            yield from _strings(value)
+def _strings(config: Any) -> list[tuple[str, str]]:
+    return [(key, text) for key, text in config_nodes(config) if isinstance(text, str)]
 
 
 def _input_files(config: Any) -> Iterator[Path]:
@@ -196,8 +188,9 @@ def _plugin_files(targets: Sequence[str]) -> list[Path]:
     found: dict[str, Path] = {}
     while queue:
         module = queue.pop()
-        file = getattr(module, "__file__", None)
-        if file is None or module.__name__ in found or _is_library(module, Path(file), tops):
+        file, top = getattr(module, "__file__", None), module.__name__.partition(".")[0]
+        known = module.__name__ in found or top in _PACKAGES or top in sys.stdlib_module_names
+        if file is None or known or (top not in tops and _SITES.intersection(Path(file).parts)):
             continue
         found[module.__name__] = Path(file)
         for value in list(vars(module).values()):
@@ -205,10 +198,3 @@ def _plugin_files(targets: Sequence[str]) -> list[Path]:
             if isinstance(home, str) and home in sys.modules:
                 queue.append(sys.modules[home])
     return sorted(found.values())
-
-
-def _is_library(module: ModuleType, file: Path, tops: set[str]) -> bool:
-    top = module.__name__.partition(".")[0]
-    if top in _PACKAGES or top in sys.stdlib_module_names:
-        return True
-    return top not in tops and not {"site-packages", "dist-packages"}.isdisjoint(file.parts)

@@ -1,8 +1,8 @@
 """Selection of what a comparison runs: schedulers, environments and workload seeds."""
 
 import importlib.util
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any, Self
 
 import hydra
@@ -13,17 +13,9 @@ from omegaconf import DictConfig, OmegaConf
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError, ObservabilityError, SchedulerError
 from ringyard.observability import Observability
-from ringyard.sim.metrics import Window
 from ringyard.state.random_numbers import derive_seed
-from ringyard_agents.config.compose import (
-    ENVIRONMENT_GROUPS,
-    INTERFACE_GROUPS,
-    SchedulerEntry,
-    plain_groups,
-    scheduler_names,
-    to_plain,
-)
-from ringyard_agents.config.safe_load import Trust
+from ringyard_agents.config import compose
+from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, INTERFACE_GROUPS, SchedulerEntry, to_plain
 from ringyard_agents.evaluation.evaluate import build_object, make_simulator
 from ringyard_agents.evaluation.tuned_configs import tuned_name_for
 from ringyard_agents.shipped_agents import agents_evaluated_in
@@ -46,7 +38,7 @@ def read_entries(schedulers: Any) -> dict[str, SchedulerEntry]:
     Labels must differ, can name a folder and are no other scheduler's name.
     """
     given = _as_list(schedulers)
-    names = scheduler_names()
+    names = compose.scheduler_names()
     entries = [SchedulerEntry.read(name) for one in given for name in (names if one == "all" else [one])]
     for entry in entries:
         renamed = entry.label != entry.scheduler
@@ -86,31 +78,20 @@ def pretrained_agents_for(environment: Mapping[str, Any]) -> tuple[dict[str, Sch
     return {agent: SchedulerEntry.read(agent) for agent in agents}, {}
 
 
-@dataclass(frozen=True)
-class ComparisonRequest:
-    """Settings of `ringyard compare` (conf/compare.yaml), with {config group: config} of its environment."""
+class ComparisonRequest(SimpleNamespace):
+    """Settings of `ringyard compare`, which conf/compare.yaml lists and explains, as plain values.
 
-    schedulers: Sequence[Any]  #: schedulers as users write them (`SchedulerEntry.read`)
-    environment: Mapping[str, Any]  #: {config group: config}
-    interface: Mapping[str, Any]  #: {config group: config} of observation and action, for a model.zip
-    experiments: Sequence[str] | None  #: experiments to compare in. None: see `environments`
-    tuning: str | None  #: file of tuned options, or name of one in conf/tuned. None: see `tuned_name`
-    reference: str | None  #: label of the scheduler that the others are compared with. None: the default
-    seed: int  #: seed that the user gave, without `COMPARISON_SEED_OFFSET`
-    seeds: int  #: number of workloads
-    measured_jobs: Window  #: (first, last) fraction of the jobs, in order of arrival, that are measured
-    trust: Trust  #: classes outside of Ringyard that agents may load
+    `environment` is {config group: config} of what is simulated, and `interface` that of observation and
+    action, for a model.zip.
+    """
 
     @classmethod
     def read(cls, config: DictConfig) -> Self:
         """Unpack the config of `ringyard compare`."""
         values = to_plain(config)
-        names = [field.name for field in fields(cls) if field.name not in ("environment", "interface")]
-        settings = {name: values[name] for name in names}
-        settings["interface"] = {group: values[group] for group in INTERFACE_GROUPS}
-        settings["schedulers"] = _as_list(config.schedulers)
-        settings["measured_jobs"] = tuple(config.measured_jobs)
-        return cls(environment={group: values[group] for group in ENVIRONMENT_GROUPS}, **settings)
+        values |= {"schedulers": _as_list(config.schedulers), "measured_jobs": tuple(config.measured_jobs)}
+        values["environment"] = compose.plain_groups(config)
+        return cls(interface=compose.plain_groups(config, INTERFACE_GROUPS), **values)
 
     @property
     def wants_all(self) -> bool:
@@ -121,7 +102,8 @@ class ComparisonRequest:
         """Return the file or name in conf/tuned, if none is given that of the environment for `all`."""
         if self.tuning is None and (self.wants_all or self.experiments):
             return tuned_name_for(environment)
-        return self.tuning
+        name: str | None = self.tuning
+        return name
 
     def environments(self) -> dict[str, Mapping[str, Any]]:
         """Return {name: configs} of the environments to compare in.
@@ -130,7 +112,7 @@ class ComparisonRequest:
         experiments are used if `schedulers=all` and no part of the environment was chosen. A part that the
         experiments would override is an error.
         """
-        default = plain_groups(hydra.compose("compare"))
+        default = compose.plain_groups(hydra.compose("compare"))
         chosen = [group for group in ENVIRONMENT_GROUPS if self.environment[group] != default[group]]
         known = benchmark_experiments()
         names = self.experiments
@@ -146,13 +128,16 @@ class ComparisonRequest:
                 f"{chosen[0]} was chosen, but experiments bring their own {chosen[0]}; leave it out, or set"
                 " experiments=[] for a table of the environment that you chose"
             )
-        return {name: plain_groups(hydra.compose("compare", [f"experiment={name}"])) for name in names}
+        return {
+            name: compose.plain_groups(hydra.compose("compare", [f"experiment={name}"])) for name in names
+        }
 
     def interface_of(self, name: str) -> Mapping[str, Any]:
         """Return the configs of observation and action of an environment that `environments` names."""
+        own: Mapping[str, Any] = self.interface
         if not name:
-            return self.interface
-        return plain_groups(hydra.compose("compare", [f"experiment={name}"]), INTERFACE_GROUPS)
+            return own
+        return compose.plain_groups(hydra.compose("compare", [f"experiment={name}"]), INTERFACE_GROUPS)
 
 
 def workload_environment(environment: Mapping[str, Any], seed: int, workload: int) -> Mapping[str, Any]:

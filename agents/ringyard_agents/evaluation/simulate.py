@@ -31,47 +31,46 @@ def simulate(config: DictConfig) -> float:
 
     Returns the mean JCT in seconds. Bad input is an error before anything is written.
     """
-    with RunFolder.of_job("simulate").claim(config) as folder:
-        return _simulate(config, folder)
-
-
-def _simulate(config: DictConfig, home: RunFolder) -> float:
-    words = HydraConfig.get().overrides.task
-    chosen = [word for word in words if word.partition("=")[0].lstrip("+~").split(".")[0] == "placement"]
-    if chosen and to_plain(config.scheduler).get("placement") != to_plain(config.placement):
-        name = HydraConfig.get().runtime.choices["scheduler"]
-        raise ConfigurationError(f"{chosen[0]}: scheduler={name} has its own placement; leave placement out")
-    scheduler = instantiate(config.scheduler, _convert_="all")
-    environment = plain_groups(config)
-    files = {name: Path(file).expanduser() for name, file in config.output.items() if isinstance(file, str)}
-    drawings = {name: files[name] for name in ("gantt", "video") if name in files}
-    _require_drawings(drawings)
-    recorded: dict[str, Any] = {} if drawings else {"segment_rows": 0}
-    rounds = config.round_seconds, config.rounds_only
-    sim = run_to_end(scheduler, environment, 0, config.seed, *rounds, **recorded)
-    window = tuple(config.measured_jobs)
-    metrics, bounds = sim.metrics(window), simulation_bounds(sim, window)
-    jobs = jobs_frame(scheduler.name, 0, job_times(sim.state, 0, sim.jobs))
-    home.record(config, {"seed": config.seed})
-    written, by_tenant = home.path / "jobs.csv", home.path / "tenants.csv"
-    for file in (written, files.get("jobs_csv", written)):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_frame(file, jobs)
-    has_tenants = write_tenants(by_tenant, jobs)
-    console = Console()
-    title = f"{scheduler.name} (observability: {scheduler.total_observability})"
-    console.print(_metrics_table(title, metrics, bounds))
-    for note in sharing_notes(sim):
-        print_note(console, note)
-    print_tenants(console, jobs)
-    print_line(console, f"jobs: {written}")
-    if drawings:
-        _draw(drawings, history_of(sim.state, 0, sim.cluster), config.output.frames)
-    for file in drawings.values():
-        print_line(console, f"schedule: {file}")
-    if has_tenants:
-        print_line(console, f"tenants: {by_tenant}")
-    return metrics.mean_jct
+    with RunFolder.of_job("simulate").claim(config) as home:
+        words = HydraConfig.get().overrides.task
+        chosen = [word for word in words if word.partition("=")[0].lstrip("+~").split(".")[0] == "placement"]
+        if chosen and to_plain(config.scheduler).get("placement") != to_plain(config.placement):
+            name = HydraConfig.get().runtime.choices["scheduler"]
+            raise ConfigurationError(
+                f"{chosen[0]}: scheduler={name} has its own placement; leave placement out"
+            )
+        scheduler = instantiate(config.scheduler, _convert_="all")
+        environment = plain_groups(config)
+        files = {
+            name: Path(file).expanduser() for name, file in config.output.items() if isinstance(file, str)
+        }
+        drawings = {name: files[name] for name in ("gantt", "video") if name in files}
+        _require_drawings(drawings)
+        recorded: dict[str, Any] = {} if drawings else {"segment_rows": 0}
+        rounds = config.round_seconds, config.rounds_only
+        sim = run_to_end(scheduler, environment, 0, config.seed, *rounds, **recorded)
+        window = tuple(config.measured_jobs)
+        metrics, bounds = sim.metrics(window), simulation_bounds(sim, window)
+        jobs = jobs_frame(scheduler.name, 0, job_times(sim.state, 0, sim.jobs))
+        home.record(config, {"seed": config.seed})
+        written, by_tenant = home.path / "jobs.csv", home.path / "tenants.csv"
+        for file in (written, files.get("jobs_csv", written)):
+            write_frame(file, jobs)
+        has_tenants = write_tenants(by_tenant, jobs)
+        console = Console()
+        title = f"{scheduler.name} (observability: {scheduler.total_observability})"
+        console.print(_metrics_table(title, metrics, bounds))
+        for note in sharing_notes(sim):
+            print_note(console, note)
+        print_tenants(console, jobs)
+        print_line(console, f"jobs: {written}")
+        if drawings:
+            _draw(drawings, history_of(sim.state, 0, sim.cluster), config.output.frames)
+        for file in drawings.values():
+            print_line(console, f"schedule: {file}")
+        if has_tenants:
+            print_line(console, f"tenants: {by_tenant}")
+        return metrics.mean_jct
 
 
 def _metrics_table(title: str, metrics: Metrics, bounds: LowerBounds) -> Table:
@@ -110,7 +109,6 @@ def _draw(files: Mapping[str, Path], history: ScheduleHistory, frames: int) -> N
     from ringyard.rendering.chart import save_gantt
 
     for name, file in files.items():
-        file.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(file) as partial:
             if name == "gantt":
                 save_gantt(partial, history)

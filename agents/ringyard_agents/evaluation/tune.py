@@ -16,15 +16,8 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from ringyard.errors import ConfigurationError, SchedulerError
-from ringyard_agents.config.compose import (
-    ENVIRONMENT_GROUPS,
-    SchedulerEntry,
-    accepts_placement,
-    require_placement,
-    scheduler_config,
-    scheduler_names,
-    to_plain,
-)
+from ringyard_agents.config import compose
+from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, SchedulerEntry, to_plain
 from ringyard_agents.evaluation.evaluate import EvaluationTask, build_object, check_tasks
 from ringyard_agents.evaluation.result_cache import CachedRuns
 from ringyard_agents.evaluation.selection import read_entries, supported_schedulers, workload_environment
@@ -35,20 +28,15 @@ from ringyard_agents.evaluation.tuned_configs import (
     format_options,
     write_tuned,
 )
+from ringyard_agents.report import tables
 from ringyard_agents.report.comparison_table import equal_workload_notes
-from ringyard_agents.report.tables import (
-    markdown,
-    pluralize,
-    print_line,
-    print_note,
-    print_table,
-    write_tables,
-)
 from ringyard_agents.runs.atomic_write import require_writable
 from ringyard_agents.runs.run_folder import RunFolder
 
 #: added to `seed`, so that neither training nor comparisons draw the workloads of tuning
 TUNING_SEED_OFFSET = 3_000_000
+
+_Entries = Mapping[str, Sequence[SchedulerEntry]]
 
 
 def _check(config: DictConfig) -> None:
@@ -58,14 +46,14 @@ def _check(config: DictConfig) -> None:
             f"screening_seeds is {config.screening_seeds}"
             f"; expected {config.seeds} or fewer, since seeds={config.seeds}"
         )
-    known = scheduler_names()
+    known = compose.scheduler_names()
     for setting in ("options", "fast_schedulers"):
         for name in config[setting]:
             if name not in known:
                 raise ConfigurationError(f"{setting} has {name!r}; expected some of {', '.join(known)}")
     for setting in ("rules", "rules_for_sharing", "rules_for_types"):
         for rule in config[setting]:
-            require_placement(setting, rule)
+            compose.require_placement(setting, rule)
     if config.output is not None:
         require_writable("output", Path(config.output).expanduser())
 
@@ -86,7 +74,7 @@ def tune(config: DictConfig) -> None:
             (folder.path / name).unlink(missing_ok=True)
         folder.record(config, {"seed": config.seed, "workloads": config.seeds})
         for note in search.notes:
-            print_note(console, note)
+            tables.print_note(console, note)
         found = search.run(CachedRuns(folder.cache, config.workers, console))
         _report(config, console, folder.path, found, search)
 
@@ -100,12 +88,12 @@ def _report(
         raise SchedulerError(f"all {len(search.failed)} configurations failed; {label}: {reason}")
     counts = [best.workloads for best in found.values()]
     of_seed = f"of seed {config.seed + TUNING_SEED_OFFSET}"
-    title = f"{config.metric} on at most {pluralize(max(counts), 'workload')} {of_seed}"
+    title = f"{config.metric} on at most {tables.pluralize(max(counts), 'workload')} {of_seed}"
     command = shlex.join(["ringyard", "tune", *sys.argv[1:]])
     needed = {name: best.model_copy(update={"others": alternatives(best)}) for name, best in found.items()}
     for file in (folder / "tuned.yaml", *([Path(config.output).expanduser()] if config.output else [])):
         write_tuned(file, needed, search.environment, command, title)
-        print_line(console, f"tuned configurations: {file}")
+        tables.print_line(console, f"tuned configurations: {file}")
     tried = pd.DataFrame(
         {
             "scheduler": name,
@@ -123,10 +111,10 @@ def _report(
     texts["vs best"] = tried["change"].map("{:+.1%}".format).where(~tried["best"], "best")
     kept, dropped = (texts[tried["dropped"] == which].to_dict("records") for which in (False, True))
     apart = "Dropped after fewer workloads, on which they are compared with the best:"
-    below = [apart, markdown(dropped).rstrip()] if dropped else []
+    below = [apart, tables.markdown(dropped).rstrip()] if dropped else []
     blocking_notes = search.blocking_notes()
-    write_tables(folder, tried, kept, [*below, *search.notes, *blocking_notes])
-    print_line(console, f"all configurations: {folder / 'table.md'}")
+    tables.write_tables(folder, tried, kept, [*below, *search.notes, *blocking_notes])
+    tables.print_line(console, f"all configurations: {folder / 'table.md'}")
     # Fast schedulers run on more workloads than others, which says nothing of their means.
     means = {name: search.mean(best.entry, min(counts)) for name, best in found.items()}
     rows = []
@@ -136,10 +124,10 @@ def _report(
         value = f"{mean:,.0f}" if mean >= 100 else f"{mean:.3g}"
         row = {"scheduler": best["tried"], "options": best["options"], config.metric: value}
         rows.append(row | {"chosen on": best["workloads"], "next best": "".join(following)})
-    equal = f"{config.metric}: means over the same {pluralize(min(counts), 'workload')} {of_seed}"
-    print_table(console, equal, rows, list(rows[0]), ("scheduler", "options"), list(rows[0]))
+    equal = f"{config.metric}: means over the same {tables.pluralize(min(counts), 'workload')} {of_seed}"
+    tables.print_table(console, equal, rows, list(rows[0]), ("scheduler", "options"), list(rows[0]))
     for note in (*blocking_notes, *(f"failed: {label}: {why}" for label, why in search.failed.items())):
-        print_note(console, note)
+        tables.print_note(console, note)
 
 
 def _label(entry: SchedulerEntry) -> str:
@@ -182,7 +170,7 @@ class _Search:
                 raise ConfigurationError(
                     f"schedulers has {entry.scheduler}; expected names of conf/scheduler, or all"
                 )
-        configs = {name: to_plain(scheduler_config(entry)) for name, entry in given.items()}
+        configs = {name: to_plain(compose.scheduler_config(entry)) for name, entry in given.items()}
         supported, refused = supported_schedulers(configs, self.environment, self._seed)
         options = self._settings.options
         names = [name for name in supported if name in options or len(self._with_rules(name)) > 1]
@@ -230,12 +218,12 @@ class _Search:
         return {name: [SchedulerEntry(one, one) for one in labels] for name, labels in placed.items()}
 
     def _with_rules(self, name: str) -> list[str]:
-        return [f"{name}@{rule}" for rule in self._rules] if accepts_placement(name) else [name]
+        return [f"{name}@{rule}" for rule in self._rules] if compose.accepts_placement(name) else [name]
 
     def _with_options(self, entry: SchedulerEntry) -> Iterator[SchedulerEntry]:
         """Yield the entry with every other combination of its scheduler's options."""
         options = self._settings.options.get(entry.name, {})
-        defaults = to_plain(scheduler_config(entry))
+        defaults = to_plain(compose.scheduler_config(entry))
         others = {name: [one for one in options[name] if one != defaults.get(name)] for name in options}
         choices = [[None, *values] for values in others.values()]
         for values in itertools.product(*choices):
@@ -247,7 +235,7 @@ class _Search:
     def _tasks(self, wanted: Sequence[tuple[SchedulerEntry, int]]) -> list[EvaluationTask]:
         """Return the tasks of (entry, number of its workloads)."""
         settings = self._settings
-        configs = {entry.label: to_plain(scheduler_config(entry)) for entry, _ in wanted}
+        configs = {entry.label: to_plain(compose.scheduler_config(entry)) for entry, _ in wanted}
         most = max((count for _, count in wanted), default=0)
         environments = [workload_environment(self.environment, self._seed, number) for number in range(most)]
         window = (settings.measured_jobs[0], settings.measured_jobs[1])
@@ -258,11 +246,7 @@ class _Search:
         ]
 
     def _measure(
-        self,
-        runs: CachedRuns,
-        tried: Mapping[str, Sequence[SchedulerEntry]],
-        progress_text: str,
-        workloads: int | None = None,
+        self, runs: CachedRuns, tried: _Entries, progress_text: str, workloads: int | None = None
     ) -> None:
         """Run {scheduler: entries} on more `workloads`. None: on as many as the screening uses."""
         metric = self._settings.metric

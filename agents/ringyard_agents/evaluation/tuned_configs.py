@@ -125,7 +125,12 @@ def _read_file(name: str) -> tuple[_TuningRecord | None, dict[str, TunedSchedule
         record = content.pop(_RECORD_KEY, None) if isinstance(content, dict) else None
         found = _FILE_SCHEMA.validate_python(content)
         for scheduler, best in found.items():
-            _require_scheduler(scheduler, best.scheduler)
+            name_in_file, _, rule = best.scheduler.partition("@")
+            if name_in_file != scheduler:
+                expected = f"{scheduler} or {scheduler}@rule"
+                raise ConfigurationError(f"{scheduler}.scheduler is {best.scheduler!r}; expected {expected}")
+            if rule:
+                require_placement(f"{scheduler}.scheduler", rule)
         return None if record is None else _TuningRecord.model_validate(record), found
     except (ConfigurationError, ValidationError) as error:
         problem = f"tuning is {name!r}, which is not a file of `ringyard tune`: {_error_text(error)}"
@@ -138,14 +143,6 @@ def _error_text(error: Exception) -> str:
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"]) or "it"
     return f"{where} is {shown(first['input'])}; {first['msg'].replace('Input should be', 'expected')}"
-
-
-def _require_scheduler(name: str, scheduler: str) -> None:
-    scheduler_name, _, rule = scheduler.partition("@")
-    if scheduler_name != name:
-        raise ConfigurationError(f"{name}.scheduler is {scheduler!r}; expected {name} or {name}@rule")
-    if rule:
-        require_placement(f"{name}.scheduler", rule)
 
 
 def write_tuned(
@@ -161,7 +158,6 @@ def write_tuned(
         content[name] = best.model_dump(exclude_defaults=True) | {"mean": round(best.mean, 6)}
         for other in content[name].get("others", ()):
             other["change"] = round(other["change"], 5)
-    file.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(file) as partial:
         text = yaml.safe_dump(content, sort_keys=False, width=1000)
         partial.write_text(f"# {command}: {comment}\n{text}")

@@ -14,15 +14,7 @@ from ringyard.checks import NonNegative, checked, shown
 from ringyard.cluster import Cluster
 from ringyard.errors import CheckpointError, ConfigurationError, PluginError, RingyardError
 from ringyard.jobs import JobTable
-from ringyard.mdp.actions import (
-    ActionKind,
-    Actions,
-    Adjustment,
-    AllocatorActions,
-    Scores,
-    Template,
-    Weights,
-)
+from ringyard.mdp.actions import ActionKind, Actions, AllocatorActions, Scores, Weights
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.observations.observation import Observation
@@ -52,8 +44,8 @@ def agent_capabilities(actions: ActionKind) -> Capabilities:
     capabilities = Capabilities.START
     if actions.preemptive or any(one.placement is not None for one in actions.adjustments):
         capabilities |= Capabilities.PREEMPT
-    options: tuple[Template | Adjustment, ...] = (*actions.starts, *actions.adjustments)
-    for one in options:
+    changes: Sequence[Any] = (*actions.starts, *actions.adjustments)
+    for one in changes:
         if one.gpu_factor != 1.0 or one.batch_factor != 1.0:
             capabilities |= Capabilities.RESIZE
         new = (getattr(one, name, None) for name in ("bandwidth_cap", "link_share"))

@@ -1,7 +1,7 @@
 """Evaluation during training: the metric of an agent on unseen workloads, and that of baselines."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,6 +56,7 @@ _STATE = {"best": "best", "best_used": "best_bound_ratio", "latest": "latest", "
 _STATE |= {"in_vain": "evaluations_since_best", "evaluated": "last_evaluation", "next": "next_evaluation"}
 
 
+@dataclass(eq=False)
 class Evaluation:
     """Evaluates a learner: the metric of its reward on unseen workloads, and the ratio to baselines.
 
@@ -63,44 +64,31 @@ class Evaluation:
     each scheduler would be measured on other jobs. With several environments, the metric and the ratio to a
     constraint's bound are geometric means of the environments' means. `agent_sort_key` defines the best. Each
     evaluation updates the multiplier of the constraint.
-
-    Attributes:
-        metric: name of the metric, a field of `Metrics`. Less is better.
-        baselines: {name: metric on the same workloads}, to be set by the caller.
-        first: metric at the first evaluation, before learning. None before it, and in a run that continues.
-        best: best metric so far. Infinity before the first evaluation.
-        latest: metric at the last evaluation. NaN before the first.
-        best_bound_ratio: ratio of the constrained metric to its bound for the best agent. Infinity before the
-            first evaluation, NaN without a constraint.
-        bound_ratio: the same at the last evaluation. NaN before the first, and without a constraint.
-        evaluations_since_best: number of evaluations after the best.
-        last_evaluation: decisions at the last evaluation. -1 before the first.
-        next_evaluation: decisions from which the next evaluation is due.
-        environments: {label: environment} as evaluated, without a time limit.
     """
 
-    def __init__(
-        self,
-        learner: Learner,
-        environments: Mapping[str, EnvConfig],
-        eval_freq: int,
-        constraint: Constraint | None = None,
-    ) -> None:
-        self.learner = learner
-        self.metric = next(iter(environments.values())).reward.metric
-        self.constraint = constraint
-        self.baselines: Mapping[str, float] = {}
-        self.eval_freq = eval_freq
-        self.first: float | None = None
-        self.best, self.best_bound_ratio = float("inf"), float("inf")
-        self.latest, self.bound_ratio = float("nan"), float("nan")
-        self.evaluations_since_best = 0
-        self._means: dict[str, float] = {}
-        self.environments = {label: replace(one, limit_seconds=None) for label, one in environments.items()}
-        configs = self.environments.items()
-        self._batches = {label: ClusterBatch(one, one.num_workloads) for label, one in configs}
-        self.last_evaluation = -1
-        self.next_evaluation = learner.decisions
+    learner: Learner
+    environments: Mapping[str, EnvConfig]  #: {label: environment}, later without a time limit
+    eval_freq: int  #: decisions between evaluations
+    constraint: Constraint | None = None
+    #: {name: metric on the same workloads}, to be set by the caller
+    baselines: Mapping[str, float] = field(default_factory=dict, init=False)
+    #: metric at the first evaluation, before learning. None before it, and in a run that continues
+    first: float | None = field(default=None, init=False)
+    best: float = field(default=np.inf, init=False)  #: best metric so far
+    latest: float = field(default=np.nan, init=False)  #: metric at the last evaluation
+    #: ratio of the constrained metric to its bound for the best agent. NaN without a constraint
+    best_bound_ratio: float = field(default=np.inf, init=False)
+    bound_ratio: float = field(default=np.nan, init=False)  #: the same at the last evaluation
+    evaluations_since_best: int = field(default=0, init=False)  #: number of evaluations after the best
+    last_evaluation: int = field(default=-1, init=False)  #: decisions at it. -1 before the first
+
+    def __post_init__(self) -> None:
+        #: name of the metric, a field of `Metrics`. Less is better
+        self.metric = next(iter(self.environments.values())).reward.metric
+        configs = {label: replace(one, limit_seconds=None) for label, one in self.environments.items()}
+        self._batches = {label: ClusterBatch(one, one.num_workloads) for label, one in configs.items()}
+        self.environments, self._means = configs, dict[str, float]()
+        self.next_evaluation = self.learner.decisions  #: decisions from which the next is due
 
     def evaluate(self) -> bool:
         """Evaluate the current policy and update the multiplier. Returns True if it is the best so far."""

@@ -8,32 +8,20 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.stats import rankdata
 from torch.func import functional_call, vmap
 
 from ringyard.checks import Positive, PositiveInt, checked
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.actions import Scores
 from ringyard.mdp.env_config import EnvConfig
+from ringyard_agents.learning import learner as learners
+from ringyard_agents.learning import score_networks
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.episodes import Constraint, EpisodeBatch, EpisodeRunner
 from ringyard_agents.learning.imitation import ImitateAllocator
-from ringyard_agents.learning.learner import (
-    Callback,
-    EnvConfigs,
-    network_state,
-    restore_network,
-    weight_arrays,
-)
 from ringyard_agents.learning.process_group import Hardware, to_device
-from ringyard_agents.learning.score_networks import (
-    Floats,
-    Ids,
-    Masks,
-    ScoreNetwork,
-    ScorePolicy,
-    read_observations,
-    scores_to_action,
-)
+from ringyard_agents.learning.score_networks import Floats, Ids, Masks, ScoreNetwork, ScorePolicy
 
 _AVERAGE = "average."
 
@@ -58,19 +46,12 @@ class PerturbedNetworks:
 
     def __call__(self, observations: Any, masks: Masks, clusters: Ids) -> Floats:
         """Return actions of some clusters, see `EpisodeRunner.continue_episodes`."""
-        inputs = read_observations(observations, masks)
+        inputs = score_networks.read_observations(observations, masks)
         weights = {name: values[clusters] for name, values in self._weights.items()}
         jobs, present, cluster = (to_device(self._device, part) for part in inputs)
         with torch.no_grad():
             scores = self._scores(weights, jobs, present.float(), cluster)
-        return scores_to_action(scores.cpu().numpy(), inputs, masks.shape[1])
-
-
-def _centered_ranks(returns: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return [groups, members] ranks of returns, from -0.5 (worst of its group) to 0.5. Ties share a rank."""
-    below = (returns[:, None, :] < returns[:, :, None]).sum(axis=2)
-    equal = (returns[:, None, :] == returns[:, :, None]).sum(axis=2)
-    return np.asarray((below + (equal - 1) / 2) / (returns.shape[1] - 1) - 0.5)
+        return score_networks.scores_to_action(scores.cpu().numpy(), inputs, masks.shape[1])
 
 
 @checked("agent")
@@ -104,10 +85,7 @@ class EvolutionStrategies:
     #: bound on another metric. None: there is none.
     constraint: Constraint | None = field(default=None, init=False)
     hardware: Hardware = field(default_factory=Hardware, init=False, repr=False)  #: device and processes
-    flat: bool = field(default=False, init=False)
-    masked: bool = field(default=False, init=False)
-    decisions: int = field(default=0, init=False)
-    _rounds: int = field(default=0, init=False, repr=False)
+    flat, masked, decisions, _rounds = False, False, 0, 0
 
     def __post_init__(self) -> None:
         if self.group_size % 2:
@@ -119,7 +97,7 @@ class EvolutionStrategies:
         """The current policy, which uses the averaged weights."""
         return ScorePolicy(self._average)
 
-    def setup(self, environments: EnvConfigs, seed: int, saved: Checkpoint | None = None) -> None:
+    def setup(self, environments: learners.EnvConfigs, seed: int, saved: Checkpoint | None = None) -> None:
         """Make network and clusters of the `environments`, from `seed` or as `saved`. See `Learner.setup`."""
         torch.set_num_threads(1)
         local = self._local_clusters
@@ -142,41 +120,41 @@ class EvolutionStrategies:
         self._average = deepcopy(self._network)
         if saved is None:
             return
-        restore_network(self._network, saved, optimizer=self._optimizer)
+        learners.restore_network(self._network, saved, optimizer=self._optimizer)
         arrays = saved.arrays.items()
         average = {name.removeprefix(_AVERAGE): array for name, array in arrays if name.startswith(_AVERAGE)}
-        restore_network(self._average, Checkpoint(average, {}))
+        learners.restore_network(self._average, Checkpoint(average, {}))
         self.decisions, self._rounds = saved.metadata["decisions"], saved.metadata["rounds"]
 
     def state(self) -> Checkpoint:
         """Copy the weights, their average, the optimizer's state and the counters."""
-        arrays = weight_arrays(self._average.state_dict())
+        arrays = learners.weight_arrays(self._average.state_dict())
         average = {_AVERAGE + name: array for name, array in arrays.items()}
         counters = {"decisions": self.decisions, "rounds": self._rounds}
-        network = network_state(self._network, optimizer=self._optimizer)
+        network = learners.network_state(self._network, optimizer=self._optimizer)
         return network.merge(Checkpoint(average, counters))
 
     def load_weights(self, weights: Checkpoint) -> None:
         """Start from these weights, which also become their average. See `Learner.load_weights`."""
-        restore_network(self._network, weights)
-        restore_network(self._average, weights)
+        learners.restore_network(self._network, weights)
+        learners.restore_network(self._average, weights)
 
     def weights(self) -> Checkpoint:
         """Copy the weights of the policy's network, and its numbers of features."""
         network = self._average
         features = [network.job_features, network.cluster_features]
         metadata = {"features": features, "type_scores": network.type_scores}
-        return Checkpoint(weight_arrays(network.state_dict()), metadata)
+        return Checkpoint(learners.weight_arrays(network.state_dict()), metadata)
 
     def load(self, saved: Checkpoint) -> ScorePolicy:
         """Make the policy of saved `weights`."""
         job_features, cluster_features = saved.metadata["features"]
         type_scores = saved.metadata.get("type_scores", 0)  # agents of earlier versions have none
         network = self.network(job_features, cluster_features, type_scores=type_scores)
-        restore_network(network, saved)
+        learners.restore_network(network, saved)
         return ScorePolicy(network)
 
-    def learn(self, total_decisions: int, callback: Callback) -> None:
+    def learn(self, total_decisions: int, callback: learners.Callback) -> None:
         """Imitate the teacher, then learn up to `total_decisions`, with `callback` between rounds."""
         scalars: dict[str, float] = {}
         if self._rounds == 0 and self.teacher is not None:
@@ -214,7 +192,9 @@ class EvolutionStrategies:
             label: self._penalized(label, runner.run_episodes(self._draw_workloads(i), networks))
             for i, (label, runner) in enumerate(self._runners.items())
         }
-        ranks = [_centered_ranks(one.returns.reshape(-1, self.group_size)) for one in episodes.values()]
+        returns = [one.returns.reshape(-1, self.group_size) for one in episodes.values()]
+        # from -0.5 (worst of its group) to 0.5; ties share a rank
+        ranks = [(rankdata(one, axis=1) - 1) / (self.group_size - 1) - 0.5 for one in returns]
         fitness = torch.as_tensor(np.mean(ranks, axis=0).reshape(-1), dtype=torch.float32)
         weighted = self.hardware.process_group.sum_tensor(fitness.to(perturbations.device) @ perturbations)
         ascent = _split_by_parameter(self._network, weighted / (2 * num_pairs * self.noise_std))

@@ -11,17 +11,10 @@ from numpy.typing import NDArray
 from ringyard.checks import NonNegative, PositiveInt, checked
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.env_config import EnvConfig
+from ringyard_agents.learning import ppo
 from ringyard_agents.learning.cloning import CloneTeacher
 from ringyard_agents.learning.episodes import EpisodeBatch, EpisodeRunner, concatenate_rows
 from ringyard_agents.learning.learner import random_state, restore_random_state
-from ringyard_agents.learning.ppo import (
-    ClippedLearner,
-    DecisionBatch,
-    draw_noise,
-    evaluate_network,
-    in_bounds,
-    sample_actions,
-)
 from ringyard_agents.learning.process_group import ProcessGroup, to_device
 
 Credit = Literal["episode", "time_aligned"]
@@ -88,7 +81,7 @@ def order_decisions(process_group: ProcessGroup, valid: NDArray[np.bool_]) -> ND
 
 @checked("agent")
 @dataclass(kw_only=True)
-class GroupRelative(ClippedLearner):
+class GroupRelative(ppo.ClippedLearner):
     """PPO's clipped objective without a critic, for discrete actions with masks or scores of jobs.
 
     In each round, every cluster runs one whole episode, and the clusters of a group run the same workload.
@@ -160,18 +153,18 @@ class GroupRelative(ClippedLearner):
         drawn = [stream.integers(num_workloads, size=number + 1)[-1] for stream in streams]
         return np.repeat(drawn, self.group_size)
 
-    def _collect(self) -> tuple[DecisionBatch, NDArray[np.int64], dict[str, float]]:
+    def _collect(self) -> tuple[ppo.DecisionBatch, NDArray[np.int64], dict[str, float]]:
         self._network.set_training_mode(False)
         self._begin_round()
         records: list[tuple[Any, ...]] = []
 
         @torch.inference_mode()
         def act(observations: Any, masks: NDArray[np.bool_], clusters: NDArray[np.int64]) -> Any:
-            distribution, _ = evaluate_network(self._network, observations, masks, with_values=False)
-            actions = sample_actions(distribution, self._noise()[clusters])
+            distribution, _ = ppo.evaluate_network(self._network, observations, masks, with_values=False)
+            actions = ppo.sample_actions(distribution, self._noise()[clusters])
             log_probs = distribution.log_prob(to_device(self._network.device, actions)).cpu().numpy()
             records.append((observations, masks, actions, log_probs))
-            return in_bounds(actions, self._runner.config.actions.space)
+            return ppo.in_bounds(actions, self._runner.config.actions.space)
 
         # A job starts once, and waiting ends at an arrival or a completion. Longer ones are cut off.
         most = 4 * self._runner.config.workload.num_jobs + 8
@@ -179,12 +172,12 @@ class GroupRelative(ClippedLearner):
         advantages = group_advantages(*episodes, self.group_size, self.credit)[episodes.valid]
         observations, masks, actions, log_probs = map(concatenate_rows, zip(*records, strict=True))
         local_rows = order_decisions(self.hardware.process_group, episodes.valid)
-        batch = DecisionBatch(observations, masks, actions, log_probs, advantages, advantages)
+        batch = ppo.DecisionBatch(observations, masks, actions, log_probs, advantages, advantages)
         return batch, local_rows, self._count(episodes)
 
     def _noise(self) -> NDArray[np.float32]:
         """Draw [local clusters, actions] noise. All processes draw that of all clusters, to stay in step."""
-        return draw_noise(self._runner.config.actions.space, self.num_envs)[self._local_clusters]
+        return ppo.draw_noise(self._runner.config.actions.space, self.num_envs)[self._local_clusters]
 
     def _count(self, episodes: EpisodeBatch) -> dict[str, float]:
         """Count a round's decisions, and draw noise as often as the longest process. Returns {tag: mean}."""

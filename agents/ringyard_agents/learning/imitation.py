@@ -13,20 +13,11 @@ from ringyard.checks import Positive, PositiveInt, checked, shown
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.actions import Scores
 from ringyard.mdp.env_config import EnvConfig
+from ringyard_agents.learning import score_networks
 from ringyard_agents.learning.episodes import EpisodeRunner
 from ringyard_agents.learning.learner import EnvConfigs
 from ringyard_agents.learning.process_group import to_device
-from ringyard_agents.learning.score_networks import (
-    Floats,
-    Ids,
-    Masks,
-    PolicyInput,
-    ScoreNetwork,
-    pad_decisions,
-    read_observations,
-    score_tensor,
-    scores_to_action,
-)
+from ringyard_agents.learning.score_networks import Floats, Ids, Masks, PolicyInput, ScoreNetwork
 
 #: features of the jobs [jobs, F], features of the cluster [C] and target scores [jobs] of a decision
 _Decision = tuple[Floats, Floats, Floats]
@@ -124,11 +115,13 @@ class ImitateAllocator:
             batch = [one[i] for one, some in zip(demonstrations, rows, strict=True) for i in some]
             jobs, cluster, scores = zip(*batch, strict=True)
             counts = np.array([len(one) for one in scores])
-            padded_jobs, mask = pad_decisions(np.concatenate(jobs), counts)
-            targets, _ = pad_decisions(np.concatenate(scores), counts)
+            padded_jobs, mask = score_networks.pad_decisions(np.concatenate(jobs), counts)
+            targets, _ = score_networks.pad_decisions(np.concatenate(scores), counts)
             inputs = PolicyInput(padded_jobs, mask, np.stack(cluster))
             present = to_device(device, mask).float()
-            residuals = (score_tensor(network, inputs)[..., 0] - to_device(device, targets)) * present
+            residuals = (
+                score_networks.score_tensor(network, inputs)[..., 0] - to_device(device, targets)
+            ) * present
             loss = ((residuals**2).sum(1) / present.sum(1)).mean()
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
@@ -146,7 +139,7 @@ class ImitateAllocator:
         teacher, sampled = self._teacher(label, config), list[_Decision]()
 
         def act(observations: Any, masks: Masks, clusters: Ids) -> Any:
-            inputs = read_observations(observations, masks)
+            inputs = score_networks.read_observations(observations, masks)
             all_scores = np.zeros((*inputs.present.shape, 1 + len(actions.type_scores)), np.float32)
             scores = all_scores[..., 0]
             for i, b in enumerate(clusters.tolist()):
@@ -161,7 +154,7 @@ class ImitateAllocator:
                 if count > 1 and rng.random() < self.sample_fraction:
                     jobs, cluster = inputs.jobs[i, :count].copy(), inputs.cluster[i].copy()
                     sampled.append((jobs, cluster, scores[i, :count].copy()))
-            return scores_to_action(all_scores, inputs, masks.shape[1])
+            return score_networks.scores_to_action(all_scores, inputs, masks.shape[1])
 
         for first in range(0, self.episodes, runner.batch.num_clusters):
             workloads = np.arange(first, first + runner.batch.num_clusters)

@@ -24,17 +24,9 @@ from ringyard.checks import Fraction, NonNegative, Positive, PositiveInt, checke
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.threads import get_num_threads, run_in_parts
+from ringyard_agents.learning import learner as learners
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.episodes import concatenate_rows, index_rows
-from ringyard_agents.learning.learner import (
-    Callback,
-    EnvConfigs,
-    network_state,
-    random_state,
-    restore_network,
-    restore_random_state,
-    single_environment,
-)
 from ringyard_agents.learning.policies import NetworkLearner
 from ringyard_agents.learning.process_group import Hardware, to_device
 from ringyard_agents.learning.score_networks import Floats, Ids, Masks
@@ -229,12 +221,9 @@ class ClippedLearner(NetworkLearner, ABC):
     max_grad_norm: Positive = 0.5
     target_kl: Positive | None = None
     hardware: Hardware = field(default_factory=Hardware, init=False, repr=False)
-    flat: bool = field(default=False, init=False)
     masked: bool = field(init=False)  #: whether the network is a maskable policy
-    decisions: int = field(default=0, init=False)
-    vf_coef: NonNegative = field(default=0.0, init=False, repr=False)
-    normalize_advantage: bool = field(default=False, init=False, repr=False)
-    _round: int = field(default=0, init=False, repr=False)  #: number of the next round, in `GroupRelative`
+    flat, vf_coef, normalize_advantage = False, 0.0, False  # arguments of `PPO`
+    decisions, _round = 0, 0  # the second: number of the next round, in `GroupRelative`
 
     def __post_init__(self) -> None:
         made: Any = getattr(self.network, "func", self.network)
@@ -255,33 +244,33 @@ class ClippedLearner(NetworkLearner, ABC):
     def _build_network(self, observations: spaces.Space[Any], actions: spaces.Space[Any]) -> Any:
         return self.network(observations, actions, lambda progress: self.learning_rate)
 
-    def setup(self, environments: EnvConfigs, seed: int, saved: Checkpoint | None = None) -> None:
+    def setup(self, environments: learners.EnvConfigs, seed: int, saved: Checkpoint | None = None) -> None:
         """Make network and clusters of the `environments`, from `seed` or as `saved`. See `Learner.setup`."""
         torch.set_num_threads(1)
         set_random_seed(seed % 2**32)
         self._seed, self._rng = seed, np.random.RandomState(seed % 2**32)
         self.decisions, self._round = 0, 0
-        spaces = self._make_clusters(single_environment(environments))
+        spaces = self._make_clusters(learners.single_environment(environments))
         self._network = self._build_network(*spaces).to(self.hardware.device)
         if getattr(self._network, "use_sde", False) or not self._network.share_features_extractor:
             raise ConfigurationError("agent.network: expected use_sde=false, share_features_extractor=true")
         if saved is None:
             return
-        restore_network(self._network, saved, optimizer=self._network.optimizer)
+        learners.restore_network(self._network, saved, optimizer=self._network.optimizer)
         metadata = saved.metadata
         self.decisions, self._round = metadata["decisions"], metadata["rounds"]
         self._rng.set_state(("MT19937", saved.arrays["minibatches"], *metadata["minibatches"]))
-        restore_random_state(saved)
+        learners.restore_random_state(saved)
 
     def state(self) -> Checkpoint:
         """Copy the weights, the optimizer's state, counters and random states."""
         _, keys, *drawn = self._rng.get_state()
         metadata = {"decisions": self.decisions, "rounds": self._round, "minibatches": drawn}
         counters = Checkpoint({"minibatches": np.array(keys)}, metadata)
-        network = network_state(self._network, optimizer=self._network.optimizer)
-        return network.merge(random_state()).merge(counters)
+        network = learners.network_state(self._network, optimizer=self._network.optimizer)
+        return network.merge(learners.random_state()).merge(counters)
 
-    def learn(self, total_decisions: int, callback: Callback) -> None:
+    def learn(self, total_decisions: int, callback: learners.Callback) -> None:
         """Learn up to `total_decisions`, with `callback` between rounds. See `Learner.learn`."""
         callback(self._prepare())
         while self.decisions < total_decisions:
@@ -384,7 +373,7 @@ class PPO(ClippedLearner):
         require_rollout_memory("agent.n_steps", self.n_steps, config, self.num_envs)
         return RingyardVecEnv(config, local.stop - local.start, self._seed, local.start)
 
-    def setup(self, environments: EnvConfigs, seed: int, saved: Checkpoint | None = None) -> None:
+    def setup(self, environments: learners.EnvConfigs, seed: int, saved: Checkpoint | None = None) -> None:
         """Make network and clusters of the `environments`, from `seed` or as `saved`. See `Learner.setup`."""
         super().setup(environments, seed, saved)
         self._seen: Any = None

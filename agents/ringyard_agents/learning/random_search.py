@@ -1,6 +1,6 @@
 """Random search for constant actions, a baseline without observation."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -31,10 +31,7 @@ class RandomSearch(NetworkLearner):
     candidates: Annotated[int, "[2, 65536]"] = 16  #: in a round, the incumbent included
     workloads_per_round: PositiveInt = 4  #: that each candidate plays
     noise_std: Positive = 0.5  #: standard deviation of candidates about the incumbent
-    flat: bool = field(default=True, init=False)
-    masked: bool = field(default=False, init=False)
-    decisions: int = field(default=0, init=False)
-    _round: int = field(default=0, init=False, repr=False)
+    flat, masked, decisions, _round = True, False, 0, 0
 
     def _build_network(self, observations: spaces.Space[Any], actions: spaces.Space[Any]) -> Any:
         if not isinstance(actions, spaces.Box):

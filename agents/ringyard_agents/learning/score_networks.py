@@ -1,5 +1,6 @@
 """Networks that score any number of jobs on any cluster, and the policy that uses their scores."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -159,18 +160,15 @@ def scores_to_action(scores: Floats, inputs: PolicyInput, num_jobs: int) -> Floa
     return action.reshape(clusters, -1)
 
 
+@dataclass(eq=False)
 class ScorePolicy:
-    """Policy that uses a network's scores without noise, on any cluster and for any number of jobs.
+    """Policy that uses a network's scores without noise, on any cluster and for any number of jobs."""
 
-    Args:
-        network: scores jobs.
-    """
-
+    network: ScoreNetwork  #: scores jobs
     flat = False
 
-    def __init__(self, network: ScoreNetwork) -> None:
+    def __post_init__(self) -> None:
         torch.set_num_threads(1)
-        self.network = network
 
     def act(self, observations: Any, masks: Masks) -> Floats:
         """Return [clusters, (1 + T) N] scores from -1 to 1, 0 where there is no job.

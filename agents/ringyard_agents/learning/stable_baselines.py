@@ -20,16 +20,8 @@ from torch.optim import Optimizer
 
 from ringyard.checks import Fraction, NonNegative, Positive, PositiveInt, checked, require
 from ringyard.errors import ConfigurationError
+from ringyard_agents.learning import learner as learners
 from ringyard_agents.learning.checkpoint import Checkpoint
-from ringyard_agents.learning.learner import (
-    Callback,
-    EnvConfigs,
-    network_state,
-    random_state,
-    restore_network,
-    restore_random_state,
-    single_environment,
-)
 from ringyard_agents.learning.policies import NetworkLearner
 from ringyard_agents.learning.process_group import Hardware
 from ringyard_agents.learning.vec_env import RingyardVecEnv, require_rollout_memory
@@ -41,7 +33,7 @@ _IGNORED_TAGS = ("time/iterations", "time/time_elapsed", "time/total_timesteps")
 class _BetweenRollouts(BaseCallback, KVWriter):
     """Passes the numbers that an algorithm has logged since the last rollout to a `Callback`."""
 
-    def __init__(self, callback: Callback) -> None:
+    def __init__(self, callback: learners.Callback) -> None:
         super().__init__()
         self.scalars: dict[str, float] = {}
         self._callback = callback
@@ -129,9 +121,9 @@ class StableBaselines(NetworkLearner):
         network_class: Any = algorithm.policy_aliases[policy] if isinstance(policy, str) else policy
         return network_class(observations, actions, lambda progress: 0.0, **options)
 
-    def setup(self, environments: EnvConfigs, seed: int, saved: Checkpoint | None = None) -> None:
+    def setup(self, environments: learners.EnvConfigs, seed: int, saved: Checkpoint | None = None) -> None:
         """Make model and clusters of the `environments`, from `seed` or as `saved`. See `Learner.setup`."""
-        config = single_environment(environments)
+        config = learners.single_environment(environments)
         if self.hardware.process_group.size > 1:
             raise ConfigurationError(
                 f"Stable-Baselines3 learns in one process; got {self.hardware.process_group.size}; expected"
@@ -148,7 +140,7 @@ class StableBaselines(NetworkLearner):
         if saved is None:
             return
         metadata, arrays = saved.metadata, saved.arrays
-        restore_network(model.policy, saved, **self._optimizers)
+        learners.restore_network(model.policy, saved, **self._optimizers)
         model.num_timesteps, model._n_updates = metadata["decisions"], metadata["updates"]
         if metadata["started"]:
             model._last_obs = self._env.restore(arrays)  # type: ignore[assignment]
@@ -157,7 +149,7 @@ class StableBaselines(NetworkLearner):
             model.ep_success_buffer = deque(maxlen=model._stats_window_size)
         if isinstance(model, SAC):
             self._restore_replay(model, saved)
-        restore_random_state(saved)
+        learners.restore_random_state(saved)
 
     @property
     def _optimizers(self) -> dict[str, Optimizer]:
@@ -200,10 +192,10 @@ class StableBaselines(NetworkLearner):
                 arrays["log_ent_coef"] = model.log_ent_coef.detach().cpu().numpy().copy()
             metadata |= {"position": model.replay_buffer.pos, "ended": model._episode_num}
             metadata["sampling"] = model.action_space.np_random.bit_generator.state
-        network = network_state(model.policy, **self._optimizers)
-        return network.merge(random_state()).merge(Checkpoint(arrays, metadata))
+        network = learners.network_state(model.policy, **self._optimizers)
+        return network.merge(learners.random_state()).merge(Checkpoint(arrays, metadata))
 
-    def learn(self, total_decisions: int, callback: Callback) -> None:
+    def learn(self, total_decisions: int, callback: learners.Callback) -> None:
         """Learn up to `total_decisions`, with `callback` between rounds."""
         model, between = self._model, _BetweenRollouts(callback)
         model.set_logger(Logger(None, [between]))

@@ -23,6 +23,7 @@ from ringyard_agents.command_line import quoted
 from ringyard_agents.config.compose import to_plain
 from ringyard_agents.config.environments import compose_environments
 from ringyard_agents.config.safe_load import check_classes, training_groups
+from ringyard_agents.learning import process_group
 from ringyard_agents.learning.agent_file import AGENT_FILE, LAST_FILE, agent_parts
 from ringyard_agents.learning.callbacks import build_callbacks
 from ringyard_agents.learning.episodes import Constraint
@@ -34,12 +35,7 @@ from ringyard_agents.learning.evaluation import (
     ratio,
 )
 from ringyard_agents.learning.learner import EnvConfigs, Learner, adapt_env_config
-from ringyard_agents.learning.process_group import (
-    Hardware,
-    environment_integer,
-    join_process_group,
-    select_device,
-)
+from ringyard_agents.learning.process_group import Hardware
 from ringyard_agents.learning.resume import load_initial_weights, resumed_config
 from ringyard_agents.learning.training_run import TrainingRun, read_last, remove_run, set_up_learner
 from ringyard_agents.report.tables import SECONDS, print_line, print_note, print_table
@@ -70,9 +66,9 @@ def train(config: DictConfig) -> float | None:
     and in other processes than 0.
     """
     folder = job_folder()
-    hardware = Hardware(select_device(config.device), join_process_group())
+    hardware = Hardware(process_group.select_device(config.device), process_group.join_process_group())
     # The processes that torchrun started on one machine share its cores.
-    cores = max(1, usable_cores() // max(1, environment_integer("LOCAL_WORLD_SIZE", 1)))
+    cores = max(1, usable_cores() // max(1, process_group.environment_integer("LOCAL_WORLD_SIZE", 1)))
     set_num_threads(min(config.num_threads or cores, cores))
     if hardware.process_group.rank > 0:
         _train_other_process(hardware)
@@ -102,7 +98,7 @@ def _train_first_process(config: DictConfig, folder: Path, hardware: Hardware) -
     workloads = EvaluationWorkloads(environments, num_workloads, eval_seed, settings["trust"])
     learner = instantiate(parts["agent"], _convert_="all")
     if settings["device"] == "auto" and not hasattr(learner, "hardware"):
-        hardware = replace(hardware, device=select_device("cpu"))
+        hardware = replace(hardware, device=process_group.select_device("cpu"))
     callbacks = build_callbacks(settings["callbacks"])
     constraint = build_constraint(learner, **settings["constraint"], workloads=workloads)
     _set_hardware_and_constraint(learner, hardware, constraint)

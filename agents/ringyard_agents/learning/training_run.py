@@ -70,11 +70,7 @@ def remove_run(folder: Path) -> None:
 
 
 class _ScalarLog:
-    """Writes scalars by number of decisions to TensorBoard `events` and progress.csv in a `folder`.
-
-    Rows later than `after`, the decisions of a resumed run, are dropped. None: a new run, which replaces
-    files.
-    """
+    """Scalars by decisions in `events` and progress.csv, without those `after` a run resumes (None: new)."""
 
     def __init__(self, folder: Path, after: int | None) -> None:
         folder.mkdir(parents=True, exist_ok=True)

@@ -26,7 +26,6 @@ def write_hazard_network(
 ) -> None:
     """Write {name: array} of `ringyard_baselines.tools.survival.PARAMETERS`, with JSON facts of the fit."""
     arrays = {name: np.asarray(array, dtype=np.float32) for name, array in network.items()}
-    file.parent.mkdir(parents=True, exist_ok=True)
     Checkpoint(arrays, {"kind": _KIND, **facts}).write(file)
 
 
@@ -46,14 +45,9 @@ def hazard(
     gpu_power: NonNegative = 1.0,
     round_seconds: Positive = 300.0,
 ) -> LeastEstimated:
-    """Highest Gittins index per GPU ** gpu_power first, preemptive (`LeastEstimated`).
+    """Highest Gittins index per GPU ** gpu_power first, preemptive.
 
-    Args:
-        placement: rule that places a job.
-        file: see `read_survival_estimate`.
-        running_factor: see `LeastEstimated`.
-        gpu_power: see `LeastEstimated`.
-        round_seconds: see `LeastEstimated`.
+    `file` is one of `read_survival_estimate`, the other arguments are those of `LeastEstimated`.
     """
     estimate = read_survival_estimate(file)
     return LeastEstimated(placement, estimate, "hazard", gpu_power, running_factor, round_seconds)
@@ -69,18 +63,8 @@ def allocator_hazard(
 ) -> AllocatingScheduler:
     """The allocator with weights of (1 / Gittins index) ** -gamma.
 
-    Args:
-        file: see `read_survival_estimate`.
-        running_factor: see `Allocator`.
-        gamma: see `Allocator`.
-        size_power: see `Allocator`.
-        preemption_price: see `Allocator`.
+    `file` is one of `read_survival_estimate`, the other arguments are those of `Allocator`.
     """
-    allocator = Allocator(
-        gamma,
-        size_power,
-        running_factor=running_factor,
-        preemption_price=preemption_price,
-        estimate=read_survival_estimate(file),
-    )
+    options: dict[str, Any] = {"running_factor": running_factor, "preemption_price": preemption_price}
+    allocator = Allocator(gamma, size_power, estimate=read_survival_estimate(file), **options)
     return AllocatingScheduler(allocator, "allocator_hazard")

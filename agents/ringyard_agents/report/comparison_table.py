@@ -5,7 +5,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import yaml
 
+from ringyard.config_folder import config_folder
 from ringyard.sim.metrics import LOSS_NAMES, Window
 from ringyard_agents.evaluation.ranking import Ranking
 from ringyard_agents.evaluation.statistics import small_sample_warning
@@ -14,35 +16,15 @@ from ringyard_agents.report.tables import markdown, pluralize
 #: cell without a value, such as a mean over no jobs
 NO_VALUE = "-"
 
+_TABLE = yaml.safe_load((config_folder() / "comparison_table.yaml").read_text())
+_NOTES: Mapping[str, str] = _TABLE["notes"]
 #: (header, metric, format) of columns that are means over workloads
-METRIC_COLUMNS = (
-    ("makespan (s)", "makespan", "{:,.0f}"),
-    ("queueing (s)", "mean_queueing", "{:,.0f}"),
-    ("slowdown", "mean_slowdown", "{:.1f}"),
-    ("mean rho", "mean_fairness", "{:.1f}"),
-    ("worst rho", "worst_fairness", "{:.1f}"),
-    ("p99 (s)", "p99_jct", "{:,.0f}"),
-    ("p95 (s)", "p95_jct", "{:,.0f}"),
-    ("median (s)", "median_jct", "{:,.0f}"),
-    ("GPUs held", "utilisation", "{:.0%}"),
-    ("GPUs busy", "kernel_utilisation", "{:.0%}"),
-    ("preemptions", "preemptions", "{:.0f}"),
-    ("fragmented", "fragmentation", "{:.1%}"),
-    ("blocked", "blocking_rate", "{:.1%}"),
-)
+METRIC_COLUMNS = [(title, *column) for title, column in _TABLE["metrics"].items()]
 #: the same for the parts of the mean JCT other than queueing
 LOSS_COLUMNS = (
     *((f"{name.replace('_', ' ')} (s)", f"lost_to_{name}", "{:,.1f}") for name in LOSS_NAMES),
     ("work (s)", "mean_work", "{:,.1f}"),
 )
-
-#: columns of the second and the third printed table; the first has the others
-_SECOND = ("capabilities", "observability", "p (Holm)", "mean rho", "p95 (s)", "median (s)")
-_THIRD = (
-    *("makespan (s)", "queueing (s)", "GPUs held", "GPUs busy", "preemptions", "fragmented", "blocked"),
-    *("wall time (s)", "per decision (ms)"),
-)
-
 
 #: beginnings of notes on columns that only the wide tables have
 _WIDE_NOTES = ("rho:", "p (Holm):", "options:")
@@ -65,8 +47,9 @@ def narrow_table(
 def printed_columns(row: Mapping[str, str]) -> list[list[str]]:
     """Return the headers of each printed table. The first has what a low mean can cost, such as p99."""
     unprinted = {"options", *(title for title, _, _ in LOSS_COLUMNS)}
-    first = [name for name in row if name not in {*_SECOND, *_THIRD, *unprinted}]
-    return [first, *(["scheduler", *(name for name in some if name in row)] for some in (_SECOND, _THIRD))]
+    others = [_TABLE["second"], _TABLE["third"]]
+    first = [name for name in row if name not in unprinted.union(*others)]
+    return [first, *(["scheduler", *(name for name in some if name in row)] for some in others)]
 
 
 def printed_markdown(rows: Sequence[Mapping[str, str]], notes: Sequence[str]) -> str:
@@ -91,10 +74,7 @@ def interval_notes(ranking: Ranking, workloads: int) -> list[str]:
         notes.append("[low, high]: 95 % confidence interval (Student's t of the logarithm)")
     if ranking.compared and ranking.varied:
         compared = pluralize(len(ranking.compared), "comparison")
-        notes.append(
-            f"p (Holm): p-value of equal means, adjusted for {compared}; above 0.05 the difference is within"
-            " noise"
-        )
+        notes.append(_NOTES["p"].format(compared=compared))
     if workloads > 1 and not ranking.varied:
         notes.append("no intervals: every scheduler has equal results on all workloads")
         return notes
@@ -104,39 +84,22 @@ def interval_notes(ranking: Ranking, workloads: int) -> list[str]:
 
 def equal_workload_notes(different: int, workloads: int) -> list[str]:
     """Return a note if all workloads have the same jobs on the same cluster (see `check_tasks`)."""
-    if workloads == 1 or different > 1:
-        return []
-    return [
-        f"all {workloads} workloads have the same arrivals, requests and durations, as those of a whole trace"
-        " do: intervals and p cover only what else is random (models, failures, stragglers), not other jobs;"
-        " workload.window_jobs=N draws a different part of the trace for each workload"
-    ]
+    same = workloads > 1 and different < 2
+    return [_NOTES["equal_workloads"].format(workloads=workloads)] if same else []
 
 
 def blocking_notes(ranking: Ranking) -> list[str]:
     """Return notes on blocked jobs, which mean JCTs leave out."""
     if ranking.metric == "blocking_rate":
-        return [
-            "every scheduler blocks jobs: rows are ordered and compared by the share of blocked jobs; times"
-            f" are means over the other jobs ({NO_VALUE}: a workload has none)"
-        ]
-    return [
-        f"{label} blocks {ranking.blocked[label]:.1%} of the jobs: its mean JCT is that of the others, so it"
-        " has no star, no gap to the bound and no comparison"
-        for label in ranking.rows
-        if ranking.blocked[label]
-    ]
+        return [_NOTES["all_block"].format(no_value=NO_VALUE)]
+    shares = {label: ranking.blocked[label] for label in ranking.rows}
+    return [_NOTES["blocks"].format(label=label, share=share) for label, share in shares.items() if share]
 
 
 def window_notes(measured_jobs: Window) -> list[str]:
     """Return a note on the measured jobs, a (first, last) fraction in order of arrival, unless all are."""
-    if tuple(measured_jobs) == (0.0, 1.0):
-        return []
-    first, last = (f"{fraction:.0%}" for fraction in measured_jobs)
-    return [
-        f"measured_jobs: times, bound and blocked are of the jobs between {first} and {last} of the arrivals;"
-        " makespan, GPUs held, GPUs busy, preemptions and fragmented are of the whole run"
-    ]
+    first, last = measured_jobs
+    return [] if (first, last) == (0.0, 1.0) else [_NOTES["window"].format(first=first, last=last)]
 
 
 def table_rows(frame: pd.DataFrame, ranking: Ranking) -> list[dict[str, str]]:

@@ -86,7 +86,6 @@ _JCT_PARTS = {"work": ("mean_work", "#bab0ac"), "queueing": ("mean_queueing", "#
 
 def draw_plots(results: Results, folder: Path) -> list[Path]:
     """Draw all plots of the `results` of a comparison into a `folder` and return the files."""
-    folder.mkdir(parents=True, exist_ok=True)
     seconds, found = time_curves(results.jobs, results.timelines)
     workloads = _sample_text(results.runs["workload"].nunique())
 
@@ -126,10 +125,7 @@ def _environment_plots(runs: pd.DataFrame, jobs: pd.DataFrame, name: str = "") -
 
 
 def _profile_plots(environments: Mapping[str, pd.DataFrame]) -> list[_Plot]:
-    """Plot the performance profile and the interquartile means of the gap to the lower bound.
-
-    Left out are schedulers that block jobs or lack an environment: their means are over other jobs.
-    """
+    """Plot the profile and the interquartile means of mean JCT / lower bound, of schedulers in `_scores`."""
     scores = _scores(environments)
     if not scores:
         return []
@@ -169,7 +165,7 @@ _Scores = dict[str, list[NDArray[np.float64]]]
 
 
 def _scores(environments: Mapping[str, pd.DataFrame]) -> _Scores:
-    """Score the schedulers that block no jobs in any environment, the best first."""
+    """Score the schedulers that block no jobs in any environment, the best first (else means mislead)."""
     found: _Scores = {}
     for runs in environments.values():
         for label, own in runs.groupby("scheduler", sort=False):

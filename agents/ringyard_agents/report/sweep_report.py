@@ -13,15 +13,9 @@ from rich.console import Console
 
 from ringyard_agents.evaluation.results_frame import write_frame
 from ringyard_agents.report.tables import pluralize, print_line, print_note, print_table
+from ringyard_agents.runs import sweep_table as sweep_tables
 from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_agents.runs.sweep_job import JobRecord
-from ringyard_agents.runs.sweep_table import (
-    best_job,
-    describe_job,
-    jobs_by_environment,
-    sweep_table,
-    swept_settings,
-)
 
 _MAX_ROWS = 30  # on the console
 _MAX_PLOTTED_SETTINGS = 8
@@ -33,13 +27,13 @@ _PLOTS_PER_ROW = 3
 def report_sweep(folder: Path, records: Sequence[JobRecord], logarithmic: Collection[str] = ()) -> None:
     """Print the table, the best job first. Write sweep.csv and sweep.png, some settings `logarithmic`."""
     console = Console()
-    table = sweep_table(folder, records)
+    table = sweep_tables.sweep_table(folder, records)
     write_frame(folder / "sweep.csv", table)
     _print(console, table)
-    names = swept_settings(records)
+    names = sweep_tables.swept_settings(records)
     for record in records:
         if record.status != "done":
-            print_note(console, f"failed: job {describe_job(record, names)}: {record.failure}")
+            print_note(console, f"failed: job {sweep_tables.describe_job(record, names)}: {record.failure}")
     print_line(console, f"table: {folder / 'sweep.csv'}")
     several = np.isfinite(table["objective"].astype(float)).sum() > 1
     if several and importlib.util.find_spec("matplotlib") is None:
@@ -48,9 +42,9 @@ def report_sweep(folder: Path, records: Sequence[JobRecord], logarithmic: Collec
         draw_sweep(table, names, folder / "sweep.png", logarithmic)
         print_line(console, f"plot: {folder / 'sweep.png'}")
     see = shlex.join(["ringyard", "best", str(folder)])
-    for jobs in jobs_by_environment(folder, records):
-        if best := best_job(jobs):
-            found = f"best: job {describe_job(best, names)}, {_value_text(best.objective)}"
+    for jobs in sweep_tables.jobs_by_environment(folder, records):
+        if best := sweep_tables.best_job(jobs):
+            found = f"best: job {sweep_tables.describe_job(best, names)}, {_value_text(best.objective)}"
             print_line(console, f"{found}; see `{see}`")
 
 
@@ -123,13 +117,18 @@ def _environments(done: pd.DataFrame) -> Any:
 
 def _over_setting(axis: Any, done: pd.DataFrame, name: str, logarithmic: bool) -> None:
     column = done[name].infer_objects()
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
     numeric = is_numeric_dtype(column) and not is_bool_dtype(column)
     places: Any = column
     if numeric:
-        if column.min() > 0 and (logarithmic or column.max() / column.min() >= _LOG_SCALE_RATIO):
-            _logarithmic_scale(axis, column.max() / column.min())
+        reach = column.max() / column.min() if column.min() > 0 else 0.0
+        if column.min() > 0 and (logarithmic or reach >= _LOG_SCALE_RATIO):
+            axis.set_xscale("log")  # with labels at 1, 2 and 5, or at decades if it spans many
+            labelled = (1.0, 2.0, 5.0) if reach < _DECADE_LABEL_RATIO else (1.0,)
+            axis.xaxis.set_major_locator(LogLocator(subs=labelled))
+            axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+            axis.xaxis.set_minor_formatter(NullFormatter())
     else:
         labels = list(dict.fromkeys(str(value) for value in column))
         places = column.map(lambda value: labels.index(str(value)))
@@ -143,13 +142,3 @@ def _over_setting(axis: Any, done: pd.DataFrame, name: str, logarithmic: bool) -
     axis.set_xlabel(name)
     axis.legend()
     axis.figure.colorbar(points, ax=axis, label="job", ticks=MaxNLocator(integer=True))
-
-
-def _logarithmic_scale(axis: Any, reach: float) -> None:
-    """Make an axis logarithmic, with labels at 1, 2 and 5, or at decades if it spans many."""
-    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
-
-    axis.set_xscale("log")
-    axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if reach < _DECADE_LABEL_RATIO else (1.0,)))
-    axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    axis.xaxis.set_minor_formatter(NullFormatter())

@@ -24,13 +24,8 @@ from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard.mdp.user_config import hydra_initialized
 from ringyard_agents.config.compose import plain_groups, to_plain
+from ringyard_agents.evaluation import statistics
 from ringyard_agents.evaluation.evaluate import EvaluationTask, RunResult, check_tasks, run_tasks
-from ringyard_agents.evaluation.statistics import (
-    Interval,
-    mean_interval,
-    ratio_interval,
-    small_sample_warning,
-)
 from ringyard_agents.learning.agent_file import AGENT_FILE
 from ringyard_agents.report.tables import print_line, print_note
 from ringyard_baselines.papers.ada_srsf.transfer_events import FIRST_FIT, RANDOM
@@ -81,7 +76,7 @@ class MeasuredClaim:
     """A claim and the interval of its measured value."""
 
     claim: Claim
-    interval: Interval
+    interval: statistics.Interval
 
     @property
     def verdict(self) -> str:
@@ -150,13 +145,13 @@ def measure_claim(claim: Claim, metrics: CaseMetrics) -> MeasuredClaim:
     """Measure a claim's number with its 95 % interval."""
     own = metrics[claim.case][claim.scheduler][claim.metric]
     if claim.reference is None:
-        return MeasuredClaim(claim, mean_interval(own))
+        return MeasuredClaim(claim, statistics.mean_interval(own))
     other = metrics[claim.reference_case or claim.case][claim.reference][claim.metric]
     if claim.form == "ratio":
-        return MeasuredClaim(claim, ratio_interval(other, own))
-    ratio = ratio_interval(own, other)
+        return MeasuredClaim(claim, statistics.ratio_interval(other, own))
+    ratio = statistics.ratio_interval(own, other)
     if claim.form == "change":
-        ratio = Interval(ratio.value - 1, ratio.low - 1, ratio.high - 1)
+        ratio = statistics.Interval(ratio.value - 1, ratio.low - 1, ratio.high - 1)
     return MeasuredClaim(claim, ratio)
 
 
@@ -211,11 +206,7 @@ def read_paper(paper: str) -> dict[str, Any]:
 
 
 def _scheduler(entry: Mapping[str, Any], rule: str | None) -> Any:
-    """Compose the config of an entry.
-
-    It has `scheduler`, such as `fifo` or `fifo@share`, its `overrides`, and its `options` {name: value},
-    which YAML can merge. `rule` is the default placement rule.
-    """
+    """Compose the config of {scheduler: NAME or NAME@RULE, overrides: [...], options: {...}}."""
     name, _, own = entry["scheduler"].partition("@")
     placement = own or rule
     words = [f"scheduler={name}", *([f"placement={placement}"] if placement else [])]
@@ -289,15 +280,6 @@ def _transfer_runs(case: Mapping[str, Any], seeds: int) -> dict[str, dict[str, N
     return figures
 
 
-def _metrics(content: Mapping[str, Any], name: str) -> list[str]:
-    """Return `_SHOWN` and the metrics that claims, ablations and tables name for a case."""
-    first = next(iter(content["cases"]))
-    rows = [*content["claims"], *content.get("ablations", [])]
-    wanted = {row["metric"] for row in rows if row.get("case", first) == name}
-    wanted |= {row["metric"] for row in content.get("tables", []) if name in row["cases"]}
-    return list(dict.fromkeys([*_SHOWN, *sorted(wanted)]))
-
-
 def run_cases(
     paper: str,
     content: Mapping[str, Any],
@@ -323,6 +305,7 @@ def run_cases(
     Raises:
         RingyardError: a scheduler cannot run, or an agent could not be trained.
     """
+    first = next(iter(content["cases"]))
     with hydra_initialized():
         for name, case in content["cases"].items():
             named = {
@@ -343,12 +326,15 @@ def run_cases(
                 tasks = scheduler_tasks({**case, "schedulers": entries}, seeds, content["rule"])
                 check_tasks(tasks)
                 results = run_tasks(tasks, workers, lambda result: None)
+            # `_SHOWN` and the metrics that claims, ablations and tables name for the case
+            rows_of_claims = [*content["claims"], *content.get("ablations", [])]
+            wanted = {row["metric"] for row in rows_of_claims if row.get("case", first) == name}
+            wanted |= {row["metric"] for row in content.get("tables", []) if name in row["cases"]}
+            metrics = dict.fromkeys([*_SHOWN, *sorted(wanted)])
+            runs = {label: [run for run in results if run.label == label] for label in entries}
             figures = {
-                label: {
-                    metric: metric_values([run for run in results if run.label == label], metric)
-                    for metric in _metrics(content, name)
-                }
-                for label in entries
+                label: {metric: metric_values(own, metric) for metric in metrics}
+                for label, own in runs.items()
             }
             composed = {task.label: task.scheduler for task in tasks}
             configs = {label: v if "train" in v else composed[label] for label, v in named.items()}
@@ -374,6 +360,6 @@ def reproduce_paper(paper: str, seeds: int | None, workers: int | None) -> None:
     for row in claim_rows([measure_claim(one, figures) for one in claims]):
         table.add_row(*row)
     console.print(table)
-    warning = small_sample_warning(count)
+    warning = statistics.small_sample_warning(count)
     if warning is not None:
         print_note(console, warning)

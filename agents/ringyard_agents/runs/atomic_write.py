@@ -19,7 +19,7 @@ PARTIAL_PREFIX = ".partial-"
 
 @contextmanager
 def atomic_write(file: Path) -> Iterator[Path]:
-    """Yield a path that replaces `file` when the block ends without an exception.
+    """Yield a path that replaces `file` when the block ends without an exception. Missing folders are made.
 
     If the process is killed it stays until its run folder is locked again. Devices are written to directly.
     """
@@ -27,6 +27,7 @@ def atomic_write(file: Path) -> Iterator[Path]:
         yield file
         return
     file = file.resolve()
+    file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_name(f"{PARTIAL_PREFIX}{secrets.token_hex(8)}{file.suffix}")
     try:
         yield partial

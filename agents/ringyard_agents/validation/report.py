@@ -153,7 +153,6 @@ def check_config_names(performance: str, links: Mapping[str, str]) -> None:
 
 def draw_sets(sets: Sequence[PredictedSet], folder: Path) -> dict[str, str]:
     """Draw predictions into images/ and return {name of a set: path of its image in the folder}."""
-    (folder / "images").mkdir(parents=True, exist_ok=True)
     plots: dict[str, str] = {}
     for one in sets:
         if not one.predicted.empty:

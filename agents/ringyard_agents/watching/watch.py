@@ -128,7 +128,11 @@ _PARTS = {"STYLE": "page.css"} | {name.upper(): f"{name}.js" for name in ("model
 def watch(config: DictConfig) -> None:
     """Simulate the schedulers, write the page, and print its path."""
     with RunFolder.of_job("watch").claim(config) as folder:
-        file = folder.path / "watch.html" if config.out is None else _page_file(config.out)
+        file = folder.path / "watch.html" if config.out is None else Path(config.out).expanduser()
+        if file.suffix.lower() not in (".html", ".htm"):
+            raise ConfigurationError(f"out is {shown(config.out)}; expected FILE.html")
+        if config.out is not None:
+            require_writable("out", file)
         seed, number = config.seed + selection.COMPARISON_SEED_OFFSET, config.workload_number
         environment = selection.workload_environment(plain_groups(config), seed, number)
         entries = selection.read_entries(config.schedulers)
@@ -146,18 +150,9 @@ def watch(config: DictConfig) -> None:
         command = shlex.join(["ringyard", "watch", *sys.argv[1:]])
         data = workload_data(sim) | {"command": command, "schedules": schedules}
         folder.record(config, {"seed": config.seed, "workload": number})
-        file.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(file) as partial:
             partial.write_text(render_page(data), encoding="utf-8")
         print_line(console, f"page: {file}")
-
-
-def _page_file(out: str) -> Path:
-    file = Path(out).expanduser()
-    if file.suffix.lower() not in (".html", ".htm"):
-        raise ConfigurationError(f"out is {shown(out)}; expected FILE.html")
-    require_writable("out", file)
-    return file
 
 
 def render_page(data: Mapping[str, Any]) -> str:

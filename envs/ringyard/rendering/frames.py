@@ -133,12 +133,11 @@ class FrameDrawer:
         """Return the schedule `history` until its time `now` as RGB pixels [height, width, 3]."""
         rings, self._pixels = rings_of(history), self._background.copy()
         left, top, right, bottom = (self.scale * edge for edge in _GANTT)
-        columns = right - left
+        self._columns = columns = right - left
         begin, now = history.begins, max(history.now, history.begins + 1e-6)
-        per_second = columns / (now - begin)
-        counts = self._rings_by_column(rings, begin, per_second, columns)
-        stack = self._stack(history, counts, begin, per_second, columns)
-        self._pixels[top:bottom, left:right] = stack[self._rows]
+        self._per_second = per_second = columns / (now - begin)
+        counts = self._rings_by_column(rings, begin)
+        self._pixels[top:bottom, left:right] = self._stack(history, counts)[self._rows]
         self._text(4, 10, style.summary(history))
         self._draw_links(rings, history.now)
         self._draw_queue(history)
@@ -147,19 +146,13 @@ class FrameDrawer:
         self._draw_time_axis(begin, now)
         return np.asarray(self._picture().convert("RGB"))
 
-    def _stack(
-        self,
-        history: ScheduleHistory,
-        rings: NDArray[np.int64],
-        begin: float,
-        per_second: float,
-        columns: int,
-    ) -> NDArray[np.uint8]:
+    def _stack(self, history: ScheduleHistory, rings: NDArray[np.int64]) -> NDArray[np.uint8]:
         """Return [1 + 3 GPUs + servers, columns] colours: blank, newest jobs, oldest, edges, strips."""
+        columns, begin = self._columns, history.begins
 
         def cells(row: Any, start: Any, stop: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-            left = ((start - begin) * per_second).astype(np.int64).clip(0, columns - 1)
-            right = np.ceil((np.minimum(stop, history.now) - begin) * per_second).astype(np.int64)
+            left = ((start - begin) * self._per_second).astype(np.int64).clip(0, columns - 1)
+            right = np.ceil((np.minimum(stop, history.now) - begin) * self._per_second).astype(np.int64)
             return _cells(row.astype(np.int64), left, right.clip(left + 1, columns), columns)
 
         servers, gpus = self._cluster.num_servers, self._cluster.num_gpus
@@ -180,19 +173,17 @@ class FrameDrawer:
         stack[1 + 3 * gpus :][shared] = _SHARED - 2 + rings[:servers][shared].clip(max=4)
         return stack
 
-    def _rings_by_column(
-        self, rings: Rings, begin: float, per_second: float, columns: int
-    ) -> NDArray[np.int64]:
+    def _rings_by_column(self, rings: Rings, begin: float) -> NDArray[np.int64]:
         """Return the rings on each link [servers + racks, columns] at the middles of the columns."""
         links = self._cluster.num_servers + self._cluster.num_racks
-        found = np.zeros(links * columns, np.int64)
+        found = np.zeros(links * self._columns, np.int64)
         left, right = (
-            np.ceil((time - begin) * per_second - 0.5).astype(np.int64).clip(0, columns)
+            np.ceil((time - begin) * self._per_second - 0.5).astype(np.int64).clip(0, self._columns)
             for time in (rings.start, rings.stop)
         )
-        interval, cell = _cells(rings.link, left, right, columns)
+        interval, cell = _cells(rings.link, left, right, self._columns)
         found[cell] = rings.rings[interval]
-        return found.reshape(links, columns)
+        return found.reshape(links, self._columns)
 
     def _draw_links(self, rings: Rings, now: float) -> None:
         live = (rings.stop >= now) & (rings.link < self._cluster.num_servers)

@@ -211,23 +211,21 @@ class GadgetJobs:
         return replace(jobs, min_gpus=least, cancel_seconds=ends)
 
 
-class _TraceTask(NamedTuple):
-    """A kind of jobs in ONES' trace. `conf/ones_tasks.yaml` has their source, and what the fields are."""
+class OnesTask(NamedTuple):
+    """A kind of job in ONES' trace."""
 
-    runs: Mapping[int, Sequence[int]]
-    sample_bytes: float
-    batch: int
-    growth: int
-    gpus: int
-    rate: float
-    gradient_bytes: float
-    like: str
+    runs: dict[int, list[int]]  #: {samples D of an epoch: epochs of each run in the history}
+    sample_bytes: float  #: bytes of one sample. D samples are the data set.
+    batch: int  #: B0, samples per GPU
+    growth: int  #: largest global batch / B0
+    gpus: int  #: GPUs asked for
+    rate: float  #: measured samples per second on all these GPUs
+    gradient_bytes: float  #: 4 bytes per parameter
+    like: str  #: name of the profile with the same validation curve
 
 
-#: kinds of jobs in ONES' trace
-ONES_TASKS = tuple(
-    _TraceTask(**one) for one in yaml.safe_load((config_folder() / "ones_tasks.yaml").read_text())
-)
+#: the kinds of jobs of ONES' artifact, as `conf/ones_trace.yaml` has them
+ONES_TASKS = [OnesTask(**row) for row in yaml.safe_load((config_folder() / "ones_trace.yaml").read_text())]
 
 #: bandwidth of a ring between the artifact's servers of 4 GPUs, bytes per second
 INFINIBAND = 4.97e9

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import pandas as pd
 
@@ -87,45 +87,33 @@ class TraceReader:
     def __post_init__(self) -> None:
         one = len(self.separator) == 1 and self.separator.isascii() and self.separator not in "\r\n"
         if not one and self.separator not in ("\\t", "\\s+"):
-            raise ConfigurationError(
-                f"workload.reader.separator is {self.separator!r}; expected a character, '\\t' or '\\s+'"
-            )
+            _refuse("separator", f"is {self.separator!r}", "a character, '\\t' or '\\s+'")
         named = {name for role in self.roles for name in self.column_names(role)}
         for setting in ("units", "patterns"):
             known = named | ({*self.roles} if setting == "patterns" else set())
             for name in getattr(self, setting).keys() - known:
-                raise ConfigurationError(
-                    f"workload.reader.{setting} has {name!r}, which no setting names as a column; expected"
-                    f" some of {shown(sorted(named))}"
-                )
+                found = f"has {name!r}, which no setting names as a column"
+                _refuse(setting, found, f"some of {shown(sorted(named))}")
         for setting, values, expected in (
             ("units", [one for one in self.units.values() if isinstance(one, str)], UNITS),
             ("states", self.states.values(), ENDS),
         ):
             for value in values:
                 if value not in expected:
-                    raise ConfigurationError(
-                        f"workload.reader.{setting} has {value!r}; expected some of {', '.join(expected)}"
-                    )
+                    _refuse(setting, f"has {value!r}", f"some of {', '.join(expected)}")
         try:
             for pattern in self.patterns.values():
                 re.compile(pattern)
             pd.Timestamp(0, tz=self.zone)
         except re.error as error:
-            raise ConfigurationError(
-                f"workload.reader.patterns has {pattern!r}: {error}; expected a regular expression"
-            ) from error
-        except (LookupError, ValueError, OSError) as error:
-            raise ConfigurationError(
-                f"workload.reader.zone is {self.zone!r}; expected a time zone such as UTC or Europe/Berlin"
-            ) from error
+            _refuse("patterns", f"has {pattern!r}: {error}", "a regular expression")
+        except (LookupError, ValueError, OSError):
+            _refuse("zone", f"is {self.zone!r}", "a time zone such as UTC or Europe/Berlin")
         for form in [self.dates] if isinstance(self.dates, str) else self.dates:
             try:
                 pd.to_datetime(["-"], format=form, errors="coerce")
             except ValueError as error:
-                raise ConfigurationError(
-                    f"workload.reader.dates has {form!r}: {error}; expected a format such as '%d.%m.%Y %H:%M'"
-                ) from error
+                _refuse("dates", f"has {form!r}: {error}", "a format such as '%d.%m.%Y %H:%M'")
 
     def __call__(self, path: str | Path) -> JobTable:
         """Return the jobs of a file.
@@ -164,6 +152,10 @@ class TraceReader:
         """Return the names that a setting gives for its column."""
         setting = getattr(self, role)
         return (setting,) if isinstance(setting, str) else setting or ()
+
+
+def _refuse(setting: str, found: str, expected: str) -> NoReturn:
+    raise ConfigurationError(f"workload.reader.{setting} {found}; expected {expected}")
 
 
 def trace_configs() -> dict[str, Path]:

@@ -247,18 +247,14 @@ class Reading:
         return found
 
     def _outcomes(self) -> "tuple[pd.Series[int], pd.Series[str]]":
-        """([rows] how each job ended, states by row that are missing or not known).
-
-        A job that was cancelled or failed does so again after as long a run as in the trace. A job completes
-        if its state is missing or unknown, or if there is no such column.
-        """
+        """([rows] how each job ended, again after as long a run; states that are missing or not known)."""
         states = self._texts("state", "COMPLETED")
         table = STATES | {name.upper(): end for name, end in self.reader.states.items()}
         words = states.str.upper().str.extract(r"^([^\s+]+)", expand=False)  # of "CANCELLED by 1001"
         ends = words.map({word: ENDS[end] for word, end in table.items()})
         expected = "the state of a job that has ended"
         self._refuse(ends == ENDS["unfinished"], ("state",), expected, "that had not ended")
-        return ends.fillna(int(JobOutcome.COMPLETED)), states[ends.isna()]
+        return ends.fillna(int(JobOutcome.COMPLETED)), states[ends.isna()]  # also without a column
 
     def _check_submissions(self) -> None:
         if "submit" not in self.columns:

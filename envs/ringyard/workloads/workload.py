@@ -48,27 +48,20 @@ class Workload(Protocol):
 class GeneratorBatch:
     """Several random generators behind the interface of one. Each draws the numbers of one table's jobs.
 
-    Parts of a workload that draw one number per job declare it by `draws_per_job = True`.
+    It has the methods of `numpy.random.Generator` whose last argument is the number of draws. Parts of a
+    workload that draw one number per job declare it by `draws_per_job = True`.
     """
 
     def __init__(self, generators: Sequence[np.random.Generator]) -> None:
         self._generators = generators
 
-    def _draw(self, size: int, draw: Callable[[np.random.Generator, int], NDArray[Any]]) -> NDArray[Any]:
-        count = size // len(self._generators)
-        return np.concatenate([draw(one, count) for one in self._generators])
+    def __getattr__(self, name: str) -> Callable[..., NDArray[Any]]:
+        def draw(*arguments: Any) -> NDArray[Any]:
+            *options, size = arguments
+            count = size // len(self._generators)
+            return np.concatenate([getattr(one, name)(*options, count) for one in self._generators])
 
-    def random(self, size: int) -> NDArray[np.float64]:
-        """[size] numbers, uniform in [0, 1)."""
-        return self._draw(size, lambda one, count: one.random(count))
-
-    def uniform(self, low: float, high: float, size: int) -> NDArray[np.float64]:
-        """[size] numbers, uniform from `low` to below `high`."""
-        return self._draw(size, lambda one, count: one.uniform(low, high, count))
-
-    def lognormal(self, mean: float, sigma: float, size: int) -> NDArray[np.float64]:
-        """[size] numbers, exp(Normal(mean, sigma))."""
-        return self._draw(size, lambda one, count: one.lognormal(mean, sigma, count))
+        return draw
 
 
 def draw_tables(
