@@ -8,7 +8,7 @@ import hashlib
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
@@ -81,9 +81,10 @@ class Levels:
     def plan(self, schedulers: Sequence[Any], workloads: int) -> Comparison:
         """Plan runs of schedulers, those without rule and options as tuned. Hydra must be initialised."""
         words = [f"experiment={self.key[0]}", f"tuning={self.key[0]}", *self.overrides]
-        seed, seeds = self.seed - COMPARISON_SEED_OFFSET, min(workloads, self.workloads)
         request = ComparisonRequest.read(hydra.compose("compare", words))
-        return plan_comparisons(replace(request, schedulers=schedulers, seed=seed, seeds=seeds))[""]
+        request.schedulers, request.seeds = schedulers, min(workloads, self.workloads)
+        request.seed = self.seed - COMPARISON_SEED_OFFSET
+        return plan_comparisons(request)[""]
 
 
 def read_rows(folder: Path) -> list[Row]:
