@@ -193,8 +193,8 @@ def stale_rows(name: str) -> list[str]:
 
 def _table(rows: Sequence[Mapping[str, str]], names: Sequence[str] = (), caption: str | None = None) -> str:
     """Return a table of `rows` below its `caption`, and a line about results of `names` that were not run."""
-    table = [caption, markdown(rows).rstrip()] if caption else [markdown(rows).rstrip()]
-    return "\n\n".join([*(table if rows else []), *_missing(names)])
+    table = [*([caption] if caption else []), markdown(rows).rstrip()] if rows else []
+    return "\n\n".join([*table, *_missing(names)])
 
 
 def _missing(names: Sequence[str]) -> list[str]:
