@@ -151,17 +151,14 @@ def fingerprints(tasks: Sequence[EvaluationTask]) -> list[str]:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             found[name] = "not installed"
-    code = [found, {str(file): digest(file) for file in (*_package_files(), *_plugin_files(targets))}]
-    return [of(task) for task in tasks]
-
-
-def _package_files() -> list[Path]:
-    """List the sources, weights and yaml files of Ringyard's packages, without pretrained agents."""
+    # sources, weights and yaml files of Ringyard's packages, without pretrained agents
     homes = [Path(str(sys.modules[name].__file__)).parent for name in _PACKAGES]
     files = [file for home in (*homes, config_folder()) for file in home.rglob("*")] + user_config_files()
-    ours = (file for file in files if file.is_file() and file.parent.name != "__pycache__")
-    agents = zoo_folders()  # a fingerprint covers those that its configs name
-    return sorted({file for file in ours if file.parent not in agents})
+    skipped = zoo_folders()  # a fingerprint covers those agents that its configs name
+    ours = {file for file in files if file.is_file() and file.parent.name != "__pycache__"}
+    kept = sorted(file for file in ours if file.parent not in skipped)
+    code = [found, {str(file): digest(file) for file in (*kept, *_plugin_files(targets))}]
+    return [of(task) for task in tasks]
 
 
 def _strings(config: Any) -> list[tuple[str, str]]:
