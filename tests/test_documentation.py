@@ -48,10 +48,22 @@ def test_overrides_in_readme_and_pages_compose():
             composed(command, *overrides)
 
 
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_links_work_in_a_checkout(name):
+    """Where no page of the site is made: the file is there, and a heading for what follows `#`."""
+    links = re.findall(r"\]\((?!http)([^)]+)\)", (ROOT / name).read_text())
+    assert links
+    for link in links:
+        path, _, anchor = link.partition("#")
+        headings = re.findall(r"^#+ (.*)", (ROOT / path).read_text(errors="ignore"), re.MULTILINE)
+        anchors = {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings}
+        assert not anchor or anchor in anchors, link
+
+
 def test_linked_files_exist():
     pages = [file for file in (ROOT / "docs").rglob("*.md") if file.parent.name not in GENERATED]
     assert len(pages) > 20
-    for page in [ROOT / "README.md", *pages]:
+    for page in pages:
         for link in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text()):
             made = set(link.split("/")[:-1]) & GENERATED
             assert made or (page.parent / link).exists(), f"{page.name}: {link}"

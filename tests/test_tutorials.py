@@ -1,66 +1,61 @@
-"""Every block of the tutorials runs as it stands, in order; training and comparing with small sizes."""
+"""Every block of the tutorials runs as it stands, in order, and prints what the page says.
 
-import os
+Trainings run with small sizes, so of tutorials with a training only the words that are printed are compared.
+"""
+
 import re
-import shlex
-import subprocess
-import sys
 
 import pytest
-from hydra.core.global_hydra import GlobalHydra
 
-from conftest import ROOT
-from ringyard_agents.cli import main
+from tools import tutorials
 
-BLOCK = re.compile(r"^```(\w+)(?: title=(\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-PAGES = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
-TUTORIALS = [page for page in PAGES if BLOCK.search(page.read_text())]
-PACKAGES = os.pathsep.join(str(ROOT / name) for name in ("envs", "baselines", "agents"))
-
+#: a block without a language
+PLAIN = re.compile(r"^```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 #: settings behind those of the pages: less to do
-SMALL = {
-    "train": ["total_decisions=300", "num_workloads=4", "evaluate.every=300", "evaluate.workloads=2"],
-    "compare": ["workers=1", "plots=false", "tensorboard=false"],
-}
+SMALL = [
+    *("train:total_decisions=300", "train:num_workloads=4", "train:evaluate.every=300"),
+    *("train:evaluate.workloads=2", "compare:workers=1", "compare:plots=false", "compare:seeds=2"),
+]
 
 
-def shell(commands, folder):
-    """Commands of `ringyard` in this process; others, which change its surroundings, in a shell."""
-    lines = commands.replace("\\\n", " ").splitlines()
-    if all(line.startswith("ringyard ") for line in lines):
-        for line in lines:
-            command, *words = shlex.split(line)[1:]
-            few = (
-                ["seeds=2"] if any(word.startswith("seeds=") and word != "seeds=1" for word in words) else []
-            )
-            GlobalHydra.instance().clear()
-            main([command, *words, *SMALL.get(command, []), *few])
-        return
-    settings = {**os.environ, "PYTHONPATH": PACKAGES}
-    whole = (
-        f'set -e\nringyard() {{ "{sys.executable}" -m ringyard_agents "$@" seeds=2 workers=1; }}\n{commands}'
-    )
-    done = subprocess.run(
-        ["bash", "-c", whole], cwd=folder, env=settings, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+def words(printed):
+    """The words of what is printed, without numbers, order and rules of tables."""
+    return sorted(re.sub(r"[+-]?\d[\d,.]*|─+", "#", printed).replace("#", " ").split())
 
 
 def test_there_is_something_to_run():
-    assert len(TUTORIALS) >= 4
+    assert len(tutorials.pages()) >= 4
 
 
-@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", tutorials.pages(), ids=lambda page: page.stem)
+def test_outputs_are_written_by_the_tool(page):
+    """None is empty, and blocks that nothing runs hold commands alone."""
+    text = page.read_text()
+    outputs = [body for _, given, body in tutorials.BLOCK.findall(text) if given.startswith("output")]
+    assert outputs
+    assert all(outputs), f"type `{tutorials.COMMAND} {page.stem}`"
+    lines = [line for body in PLAIN.findall(tutorials.BLOCK.sub("", text)) for line in body.splitlines()]
+    assert not [line for line in lines if not line.startswith(("ringyard ", "tensorboard "))]
+
+
+@pytest.mark.parametrize("page", tutorials.pages(), ids=lambda page: page.stem)
 @pytest.mark.slow
 def test_tutorials_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    names = {}
-    for language, file, text in BLOCK.findall(page.read_text()):
-        if file:
-            (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / file).write_text(text)
-        elif language == "sh":
-            shell(text, tmp_path)
-        elif language == "python":
-            exec(compile(text, page.name, "exec"), names)
+    text = page.read_text()
+    trains = "ringyard train" in text
+    for stored, printed in tutorials.played(text, tmp_path, SMALL if trains else ()):
+        if trains:
+            assert words(printed) == words(stored)
+        else:
+            assert printed == stored
+
+
+def test_a_change_of_what_is_printed_is_noticed(tmp_path):
+    page = "```python\nprint('a 1')\nprint('b 2')\n```\n\n```text output from=b lines=1\nb 3\n```\n"
+    ((stored, printed),) = tutorials.played(page, tmp_path)
+    assert (stored, printed) == ("b 3\n", "b 2\n")
+    assert words(stored) == words(printed) == ["b"]
+    with pytest.raises(ValueError, match="no line begins with 'c'"):
+        list(tutorials.played(page.replace("from=b", "from=c"), tmp_path))

@@ -1,7 +1,7 @@
 """Aggregates over environments of the results of learners, by rliable (Agarwal et al. 2021).
 
-`python tools/aggregates.py` writes docs/results/aggregates/learners.json. It runs in an environment of its own
-(`pip install rliable "pandas<3"`), because rliable's arch does not run beside pandas 3.
+`python tools/aggregates.py` writes docs/results/aggregates/learners.json. It runs in an environment of its
+own (`pip install rliable "pandas<3"`), because rliable's arch does not run beside pandas 3.
 """
 
 import json

@@ -25,6 +25,7 @@ from ringyard.sim.metrics import LOSS_NAMES
 from ringyard_agents.command_line import Arguments, exit_code
 from ringyard_agents.evaluation.compare import plan_comparisons
 from ringyard_agents.evaluation.evaluate import run_tasks
+from ringyard_agents.evaluation.leaderboard import CONFIG, TABLE, Row, read_rows, table_row
 from ringyard_agents.evaluation.ranking import rank, schedulers_frame, values_of
 from ringyard_agents.evaluation.selection import ComparisonRequest
 from ringyard_agents.evaluation.statistics import ratio_interval
@@ -38,6 +39,7 @@ from tools.zoo.page import summary_row
 
 ROOT = Path(__file__).parents[1]
 STORED = ROOT / "docs" / "results"
+ROWS = ROOT / "docs" / "leaderboard"
 COMMAND = "python -m tools.figures"
 BLOCK = re.compile(r"<!-- results: (.+?) -->\n.*?<!-- end of results -->", re.DOTALL)
 
@@ -71,6 +73,10 @@ _HIDDEN = (
     *("p95 (s)", "median (s)", "GPUs busy", "fragmented", "blocked", "wall time (s)", "per decision (ms)"),
     *(title for title, _, _ in LOSS_COLUMNS),
 )
+#: columns of the folded table of other metrics
+_OTHERS = ("makespan (s)", "slowdown", "mean rho", "worst rho", "p99 (s)", "GPUs held", "preemptions")
+#: the metric of a table, and which direction is better
+_CAPTION = "*Mean JCT in seconds; lower is better. A change below 0 % is a lower mean JCT.*"
 
 
 def commands() -> dict[str, dict[str, Any]]:
@@ -185,9 +191,10 @@ def stale_rows(name: str) -> list[str]:
     return stale
 
 
-def _table(rows: Sequence[Mapping[str, str]], names: Sequence[str] = ()) -> str:
-    """Return a table of `rows`, and a line about results of `names` that were not run."""
-    return "\n\n".join([*([markdown(rows).rstrip()] if rows else []), *_missing(names)])
+def _table(rows: Sequence[Mapping[str, str]], names: Sequence[str] = (), caption: str | None = None) -> str:
+    """Return a table of `rows` below its `caption`, and a line about results of `names` that were not run."""
+    table = [caption, markdown(rows).rstrip()] if caption else [markdown(rows).rstrip()]
+    return "\n\n".join([*(table if rows else []), *_missing(names)])
 
 
 def _missing(names: Sequence[str]) -> list[str]:
@@ -232,12 +239,26 @@ def comparison(name: str, columns: tuple[str, ...] = ()) -> str:
     missing += [f"lost_to_{one}" for one in LOSS_NAMES if f"lost_to_{one}" not in table]
     rows = table_rows(table.assign(**dict.fromkeys(missing, np.nan)), ranking)
     if columns:
-        return _table(
-            [{title: text for title, text in row.items() if title.startswith(columns)} for row in rows]
-        )
-    hidden = set(_HIDDEN) - set(loss_columns(rows))
-    shown = [{title: text for title, text in row.items() if title not in hidden} for row in rows]
-    return "\n\n".join([_listing(content["command"]), _table(shown), *content["notes"]])
+        return _columns(rows, [title for title in rows[0] if title.startswith(columns)], _CAPTION)
+    parts = ("queueing (s)", *loss_columns(rows))
+    main = [title for title in rows[0] if title not in (*_HIDDEN, *_OTHERS, *parts)]
+    tables = [
+        _columns(rows, main, _CAPTION),
+        _folded("Parts of the mean JCT (s); lower is better", _columns(rows, ("scheduler", *parts))),
+        _folded(
+            "Other metrics; lower is better, of GPUs held neither", _columns(rows, ("scheduler", *_OTHERS))
+        ),
+    ]
+    return "\n\n".join([_listing(content["command"]), *tables, *content["notes"]])
+
+
+def _columns(rows: Sequence[Mapping[str, str]], titles: Sequence[str], caption: str | None = None) -> str:
+    return _table([{title: row[title] for title in titles} for row in rows], caption=caption)
+
+
+def _folded(title: str, content: str) -> str:
+    """Content that a reader opens by a click on its title."""
+    return f"<details><summary>{title}</summary>\n\n{content}\n\n</details>"
 
 
 def brief(name: str) -> str:
@@ -277,7 +298,7 @@ def groups(*names: str) -> str:
                 "`allocator`: gap to bound": f"{mean['allocator'] / bound:.2f}",
             }
         )
-    return _table(rows, names)
+    return _table(rows, names, _CAPTION)
 
 
 def overview(*names: str) -> str:
@@ -304,16 +325,15 @@ def overview(*names: str) -> str:
             row["with `preemption_price` (s)"] = f"{mean['priced']:,.0f}"
             row["`preemption_price` vs `allocator`"] = _change(jct["priced"], jct["allocator"])
         rows.append(row)
-    table = [_listing(lines), markdown(rows).rstrip()] if rows else []
-    return "\n\n".join([*table, *_missing(names)])
+    commands_run = [_folded("Commands", _listing(lines))] if rows else []
+    return "\n\n".join([*commands_run, _table(rows, names, _CAPTION)])
 
 
 def agents(*names: str) -> str:
     """A row for each environment in which pretrained agents were evaluated, from their records."""
     records = read_records()
-    return markdown(
-        [summary_row(name, world) for name in names or records for world in records[name]["worlds"]]
-    ).rstrip()
+    rows = [summary_row(name, world) for name in names or records for world in records[name]["worlds"]]
+    return _table(rows, caption=_CAPTION)
 
 
 def _learners(names: Sequence[str]) -> Iterator[tuple[str, dict[str, Any], pd.DataFrame, str]]:
@@ -361,7 +381,7 @@ def learners(*names: str) -> str:
                     "gap to bound": f"{jct.mean() / runs['bound_mean_jct'].mean():.2f}",
                 }
             )
-    return _table(rows, names)
+    return _table(rows, names, _CAPTION)
 
 
 def references(*names: str) -> str:
@@ -385,8 +405,8 @@ def references(*names: str) -> str:
             best = _best(runs, list(some.unique()))
             row[label] = f"{mean[best]:,.0f} ({best.partition('@')[0]})"
         for scheduler, label in {"untuned": "allocator, untuned", "allocator": "allocator, tuned"}.items():
-            if scheduler in set(learnt["scheduler"]):
-                row[label] = f"{values_of(learnt, scheduler, 'mean_jct').mean():,.0f}"
+            known = scheduler in set(learnt["scheduler"])
+            row[label] = f"{values_of(learnt, scheduler, 'mean_jct').mean():,.0f}" if known else ""
         row["best constant weights"] = f"{_of_learner(learnt, 'constants').mean():,.0f}"
         rows.append(row | {"lower bound": f"{runs['bound_mean_jct'].mean():,.0f}"})
     return _table(rows, names)
@@ -412,20 +432,29 @@ def aggregates() -> str:
 
 
 def leaders(*names: str) -> str:
-    """A row for each result of learners: mean JCT of schedulers, algorithms and the pretrained agent."""
+    """A row for each result of learners: mean JCT, its change from the best published, the lowest in bold."""
     worlds = {world["title"]: world for name in PRETRAINED for world in read_records()[name]["worlds"]}
     rows = []
     for title, _, runs, best in _learners(names):
-        mean = runs.groupby("scheduler")["mean_jct"].mean()
-        backfill = _labelled(runs, "fifo_backfill")
+        agent = worlds[f"the environment {title}"]
+        published = values_of(runs, best, "mean_jct")
+        own = {label: _of_learner(runs, learner) for learner, label in LEARNERS.items()}
+        own["allocator, no agent"] = values_of(runs, "allocator", "mean_jct")
+        found = {label: (jct.mean(), ratio_interval(jct, published).value) for label, jct in own.items()}
+        found["pretrained agent"] = (agent["mean"], 1 + agent["against_best"][0])
+        lowest = min(round(mean) for mean, _ in found.values())
+        cells = {
+            label: f"{'**' * (round(mean) == lowest)}{mean:,.0f}{'**' * (round(mean) == lowest)}"
+            f" ({100 * (ratio - 1):+.0f} %)"
+            for label, (mean, ratio) in found.items()
+        }
+        backfill = values_of(runs, _labelled(runs, "fifo_backfill"), "mean_jct")
         rows.append(
             {
                 "environment": title,
-                "FIFO with backfilling": f"{mean[backfill]:,.0f}",
-                "best published": f"{mean[best]:,.0f} ({best.partition('@')[0]})",
-                **{label: f"{_of_learner(runs, one).mean():,.0f}" for one, label in LEARNERS.items()},
-                "allocator, no agent": f"{mean['allocator']:,.0f}",
-                "pretrained agent": f"{worlds[f'the environment {title}']['mean']:,.0f}",
+                "FIFO with backfilling": f"{backfill.mean():,.0f}",
+                "best published": f"{published.mean():,.0f} ({best.partition('@')[0]})",
+                **cells,
                 "lower bound": f"{runs['bound_mean_jct'].mean():,.0f}",
             }
         )
@@ -457,7 +486,7 @@ def switched_off(*names: str) -> str:
         moved = int(((places[0] - places[1]).abs() >= _MOVED).sum())
         title = f"**{commands()[on_name]['title']}.** Off: {commands()[name]['title']}."
         count = f"{moved} of {len(rows)} schedulers move by {_MOVED} places or more."
-        parts += [f"{title} {count}", _listing(shown_commands(name)), _table(rows)]
+        parts += [f"{title} {count}", _listing(shown_commands(name)), _table(rows, caption=_CAPTION)]
     return "\n\n".join([*parts, *_missing(names)])
 
 
@@ -470,6 +499,63 @@ def printed(name: str) -> str:
     """Everything that a benchmark printed, below its command."""
     text = (ROOT / "benchmarks" / "results" / f"{name}.txt").read_text()
     return _listing([line.rstrip() for line in text.strip().splitlines()])
+
+
+def _tables(keep: Callable[[Row], bool]) -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """Yield (title, cells of its rows) of each table of the leaderboard with rows to keep."""
+    found: dict[tuple[Any, ...], list[Row]] = {}
+    for row in filter(keep, read_rows(ROWS)):
+        found.setdefault(tuple(row[name] for name in TABLE), []).append(row)
+    order = list(CONFIG["environments"])
+    for key in sorted(found, key=lambda one: (order.index(one[0]), *map(str, one[1:]))):
+        environment, split, level_set, _ = key
+        title = commands()[f"environment_{environment}"]["title"]
+        words = " ".join(CONFIG["environments"][environment]["splits"].get(split, ()))
+        heading = f"**{title}**, {level_set} set" + (f", split {split}: `{words}`" if words else "")
+        yield heading, [_leaderboard_cells(row) for row in found[key]]
+
+
+def _leaderboard_cells(row: Row) -> dict[str, str]:
+    cells = table_row(row)
+    return {
+        "scheduler": f"`{cells.pop('scheduler')}`",
+        **cells,
+        "capabilities": row["capabilities"],
+        "observability": row["observability"],
+        "commit": f"`{row['commit'][:8]}`" if row["commit"] else "",
+    }
+
+
+def leaderboard(environment: str) -> str:
+    """Rows of the leaderboard in an environment, without its splits."""
+    tables = _tables(lambda row: row["environment"] == environment and row["split"] == "standard")
+    return "\n\n".join(text for heading, rows in tables for text in (heading, _table(rows)))
+
+
+def splits() -> str:
+    """Rows of the leaderboard with other loads, cluster sizes and restart costs."""
+    tables = _tables(lambda row: row["split"] != "standard")
+    return "\n\n".join(text for heading, rows in tables for text in (heading, _table(rows)))
+
+
+def levels() -> str:
+    """A row for each set of workloads of the leaderboard."""
+    return _table(
+        [
+            {
+                "set": name,
+                "seed": "from a secret" if one["seed"] is None else f"{one['seed']:,}",
+                "workloads": f"{one['workloads']:,}",
+                "used by": one["used_by"],
+            }
+            for name, one in CONFIG["sets"].items()
+        ]
+    )
+
+
+def fields() -> str:
+    """A row for each field of a row of the leaderboard."""
+    return _table([{"field": f"`{name}`", "what it has": text} for name, text in CONFIG["fields"].items()])
 
 
 #: {name in a page: what writes its blocks}
@@ -488,6 +574,10 @@ VIEWS: Mapping[str, Callable[..., str]] = {
         switched_off,
         listing,
         printed,
+        leaderboard,
+        splits,
+        levels,
+        fields,
     )
 }
 

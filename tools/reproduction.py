@@ -33,19 +33,18 @@ from tools.stored_reproductions import (
 
 _INTRODUCTION = """# Published comparisons, run anew
 
-What papers claim, beside what is measured here. Each paper has a page. `python -m tools.reproduction` writes
-them from the results in `docs/reproduction`, which hold the configuration and the values of every workload.
-`ringyard reproduce PAPER` runs one paper. `make slow` and `make release` play the first workload of each row
-again. Rows of agents that are trained for a page are run anew when the training command differs.
+What papers claim, beside what is measured here. Each paper has a page. `ringyard reproduce PAPER` runs one.
 
-* Intervals are 95 % intervals over seeds (Student's t, paired by seed). Of 100 true claims, 5 lie outside by
-  chance.
-* A claim is *reproduced* (yes) if it lies in the interval. *Direction only*: the effect has the claimed sign
-  and another size. *No*: the other sign, or within noise.
-* A claim that does not reproduce says something about this simulator as much as about the paper.
-* Comparators place jobs and decide as their paper or code says, unless other options suited them better on
-  other workloads.
-* [Metrics](metrics.md) explains JCT, slowdown and rho.
+* **Metric**: each row names its own, most often mean job completion time
+  ([JCT](metrics.md#columns-of-a-comparison)).
+* **Percentages** are changes from the scheduler that the row names. Below 0 is better for JCT, slowdown,
+  [rho](metrics.md#columns-of-a-comparison), makespan and blocking, worse for utility, throughput and
+  [utilisation](metrics.md#how-busy-gpus-are). *1.50x* is a ratio, of which more is better.
+* **[low, high]** is a 95 % interval over seeds (Student's t, paired by seed).
+* **Reproduced**: *yes* if the claim lies in the interval, *direction only* if the effect has the claimed sign
+  and another size, *no* if it has the other sign or is within noise.
+* Comparators decide as their paper or code says, unless other options suited them better on other workloads.
+  A claim that does not reproduce says as much about this simulator as about the paper.
 """
 
 #: notes of what was tried

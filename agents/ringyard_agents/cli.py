@@ -18,6 +18,8 @@ COMMANDS = {
     "compare": "compare schedulers and agents on the same workloads: tables, CSV, plots, TensorBoard",
     "plot": "plot finished runs together (learning curves, JCTs, profiles): `ringyard plot RUN ...`",
     "watch": "show the schedules of several schedulers side by side, in a page for the browser",
+    "leaderboard": "measure schedulers and agents on fixed workloads, and write their rows",
+    "judge": "score a file with a scheduler, in a process with limits: `ringyard judge FILE.py`",
     "tune": "search the best placement rule and options of each scheduler in an environment",
     "train": "train an agent (-m runs a sweep over seeds or other settings)",
     "best": "print the best job of a sweep and its agent: `ringyard best SWEEP`",

@@ -4,11 +4,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ringyard.mdp.actions import Actions, Adjustment
+import numpy as np
+from gymnasium import spaces
+
+from ringyard.mdp.actions import Actions, Adjustment, Weights
 from ringyard.mdp.env import ClusterEnv
-from ringyard.mdp.env_config import EnvConfig
-from ringyard.mdp.experiments import experiment
-from ringyard.mdp.observations.observation import feature_table
 from ringyard.mdp.registration import environment_arguments
 from ringyard_agents.report.comparison_table import LOSS_COLUMNS
 
@@ -29,6 +29,9 @@ _USUAL_PARTS = {
     "reward": "jct",
 }
 
+#: forms, that for the most libraries first
+_FORMS = ("weights", "jobs", "queue")
+
 _ORDERS = {
     "submit": "time of submission",
     "duration": "predicted duration",
@@ -38,7 +41,8 @@ _ORDERS = {
 
 #: columns of five_environments.md that the page of an environment does without
 _LEFT_OUT = {
-    *("best", "p (Holm)", "makespan (s)", "queueing (s)", "slowdown", "mean rho", "GPUs held", "preemptions"),
+    *("best", "p (Holm)", "makespan (s)", "queueing (s)", "slowdown", "mean rho", "worst rho", "p99 (s)"),
+    *("GPUs held", "preemptions"),
     *(title for title, _, _ in LOSS_COLUMNS),
 }
 
@@ -62,28 +66,27 @@ def pages() -> dict[str, str]:
 
 
 def _described(name: str, id_: str) -> dict[str, Any]:
-    usual = name == _USUAL.name
-    described = _USUAL if usual else leaf("experiment", name)
-    parts = _USUAL_PARTS if usual else parts_of(described)
-    setting = EnvConfig() if usual else experiment(name)
-    env = ClusterEnv(setting)
+    described = _USUAL if name == _USUAL.name else leaf("experiment", name)
+    parts = _USUAL_PARTS if name == _USUAL.name else parts_of(described)
+    made = {key: one for key, one in environment_arguments().items() if one["experiment"] == name}
+    found = {
+        one["form"]: _form(key, one, parts_of(leaf("form", one["form"])))
+        for key, one in made.items()
+        if "form" in one
+    }
+    forms = [found[form] for form in _FORMS if form in found]
+    forms = forms or [_form(f"ringyard/{id_}", made.get(f"ringyard/{id_}", {}), parts)]
+    env: ClusterEnv = forms[0]["env"]
     title = id_.partition("-v")[0]
     return {
         "experiment": name,
-        "forms": _forms(name),
-        "id": id_,
+        "forms": forms,
+        "replaced": f"ringyard/{id_}" if found else "",
         "title": title,
         "summary": described.summary,
-        **_actions(setting, parts),
-        "action_space": env.action_space,
-        "space": env.observation_space,
-        "blocks": setting.observation.blocks,
-        "features": feature_table(setting.observation.blocks),
-        "reward": leaf("reward", parts["reward"]).summary,
-        "metric": setting.reward.metric,
-        "num_workloads": f"{setting.num_workloads:,}",
-        "limit": setting.limit_seconds,
-        "cluster": setting.cluster,
+        "num_workloads": f"{env.config.num_workloads:,}",
+        "limit": env.config.limit_seconds,
+        "cluster": env.config.cluster,
         "parts": [leaf(part, parts[part]) for part in _ENVIRONMENT_PARTS if part in parts],
         "agents": _agents(title),
         "results": _results(title),
@@ -91,45 +94,96 @@ def _described(name: str, id_: str) -> dict[str, Any]:
         "picture": _drawn(f"gantt_{name}"),
         "plots": [_drawn(f"results_{name}"), _drawn(f"learning_{name}")],
         "elsewhere": _ELSEWHERE.get(name),
-        "versions": section(page("versions"), title),
     }
 
 
-def _forms(name: str) -> list[dict[str, Any]]:
-    """Each form of an environment: its id, spaces, blocks of the observation and reward."""
-    found = []
-    for other, made in environment_arguments().items():
-        if made["experiment"] == name and "form" in made:
-            parts = parts_of(leaf("form", made["form"]))
-            found.append(
-                {
-                    "id": other.partition("/")[2],
-                    "form": made["form"],
-                    "summary": leaf("form", made["form"]).summary,
-                    "action_space": ClusterEnv(**made).action_space,
-                    "observation": parts["observation"],
-                    "reward": parts["reward"],
-                    "rewarded": leaf("reward", parts["reward"]).summary,
-                }
-            )
-    return sorted(found, key=lambda one: ("weights", "jobs", "queue").index(one["form"]))
+def _form(id_: str, made: Mapping[str, str], parts: Mapping[str, str]) -> dict[str, Any]:
+    """Id, spaces, actions and reward of a form of an environment, or of an environment without forms.
+
+    Args:
+        id_: of Gymnasium.
+        made: arguments of `ClusterEnv`.
+        parts: leaves of `action`, `observation` and `reward`.
+    """
+    env = ClusterEnv(**made)
+    return {
+        "id": id_,
+        "env": env,
+        "form": made.get("form", ""),
+        "summary": leaf("form", made["form"]).summary if "form" in made else "its only form",
+        "acts": _shown(env.action_space),
+        "action": leaf("action", parts["action"]) if "action" in parts else None,
+        "actions": _actions(env, parts),
+        "observation": parts.get("observation", "queue_and_cluster"),
+        "observed": _shown(env.observation_space),
+        "blocks": [
+            (one, one.shape(env.config.cluster, env.config.actions)) for one in env.config.observation.blocks
+        ],
+        "reward": leaf("reward", parts["reward"]),
+        "metric": env.config.reward.metric,
+        "played": _played(env),
+    }
 
 
-def _actions(setting: EnvConfig, parts: Mapping[str, str]) -> dict[str, Any]:
-    actions = setting.actions
-    assert isinstance(actions, Actions)
-    chosen = leaf("action", parts["action"]) if "action" in parts else None
-    templates = chosen.said["templates"] if chosen else [{}] * len(actions.starts)
+def _shown(space: spaces.Space[Any]) -> str:
+    """The kind of a space and its size: `Box(38)`, or `Dict` and the number of its blocks."""
+    if isinstance(space, spaces.Dict):
+        return f"Dict of {len(space)} blocks"
+    return f"{type(space).__name__}({space.n if isinstance(space, spaces.Discrete) else space.shape[0]})"
+
+
+def _played(env: ClusterEnv) -> dict[str, str]:
+    """Steps, return and mean reward of one episode: zeros, or the first valid action, at each step."""
+    _, info = env.reset(seed=0)
+    rewards, done = [], False
+    while not done:
+        numbers = env.action_space.dtype == np.float32
+        action = np.zeros(env.action_space.shape, np.float32) if numbers else info["action_mask"].argmax()
+        _, reward, done, _, info = env.step(action)
+        rewards.append(reward)
+    return {
+        "steps": f"{len(rewards):,}",
+        "return": f"{np.sum(rewards):,.4g}",
+        "mean": f"{np.mean(rewards):.2g}",
+    }
+
+
+def _actions(env: ClusterEnv, parts: Mapping[str, str]) -> list[tuple[str, str]]:
+    """(number or name, what it does) of each kind of action; empty where an action is one score a job."""
+    actions = env.config.actions
+    if isinstance(actions, Weights):
+        features = next(block for block in env.config.observation.blocks if block.name == "mean").features
+        meanings = {one.name: one.meaning for one in features}
+        return [
+            (f"`{number}`", f"weight of `{one}`: {meanings[one]}")
+            for number, one in enumerate(actions.features)
+        ]
+    if not isinstance(actions, Actions):
+        return []
+    said = leaf("action", parts["action"]).said["templates"] if "action" in parts else []
+    templates = [one if isinstance(one, Mapping) else {} for one in said] or [{}] * len(actions.starts)
     starts = [f"{one.name}{_arguments(said)}" for one, said in zip(actions.starts, templates, strict=True)]
     changes = ["preempt it"] if actions.preemptive else []
     changes += [_adjustment(one) for one in actions.adjustments]
-    return {
-        "actions": actions,
-        "action": chosen,
-        "starts": list(enumerate(starts)),
-        "changes": list(enumerate(changes)),
-        "order": _ORDERS[actions.queue_order],
-    }
+    visible = f"i from 0 to {actions.num_waiting - 1}, by {_ORDERS[actions.queue_order]}"
+    rows = [
+        (f"`{_numbered('i', len(starts), number)}`", f"start waiting job i ({visible}): {one}")
+        for number, one in enumerate(starts)
+    ]
+    rows += [
+        (
+            f"`{actions.num_starts} + {_numbered('r', len(changes), number)}`",
+            f"running slot r, from 0 to {actions.num_running - 1}: {one}",
+        )
+        for number, one in enumerate(changes)
+    ]
+    wait = "wait for the next event" + ("" if actions.may_wait else ", valid if no visible job fits")
+    return [*rows, (f"`{actions.wait}`", wait)]
+
+
+def _numbered(slot: str, kinds: int, number: int) -> str:
+    """Number of an action among those of a slot, as a formula."""
+    return slot if kinds == 1 else f"{slot} * {kinds} + {number}"
 
 
 def _arguments(template: Mapping[str, Any]) -> str:

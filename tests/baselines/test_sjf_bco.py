@@ -8,12 +8,7 @@ import pytest
 from conftest import ROOT
 from ringyard import Cluster, JobTable, Simulator, ideal
 from ringyard.errors import SchedulerError
-from ringyard_baselines.papers.sjf_bco.bisection import (
-    bisect_theta,
-    bisect_theta_and_kappa,
-    empty_trials,
-    num_rows,
-)
+from ringyard_baselines.papers.sjf_bco.bisection import bisect_theta
 from ringyard_baselines.papers.sjf_bco.plan import (
     FIRST_FIT,
     SJF_BCO,
@@ -46,12 +41,8 @@ def test_no_plan_ends_after_the_horizon(rule):
         task = PlanningProblem(
             batch, np.zeros(1), view.physics, rule, np.array([1]), 1.0, False, horizon, 0.01
         )
-        if rule == SJF_BCO:
-            ends[horizon] = bisect_theta_and_kappa(
-                empty_trials(empty_planner_state(sim.cluster, num_rows(task)), task, plan)
-            )[0]
-        else:
-            ends[horizon] = bisect_theta(empty_planner_state(sim.cluster, 1), plan, task)[0]
+        planners = (empty_planner_state(sim.cluster) for _ in range(2))
+        ends[horizon] = bisect_theta(*planners, plan, task)[0]
     assert ends == {20.0: np.inf, 40.0: 30.0}
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from ringyard import Cluster, JobTable, Simulator
 from ringyard.performance.model import iteration_seconds
-from ringyard_baselines.papers.sjf_bco.bisection import bisect_theta_and_kappa, empty_trials, num_rows
+from ringyard_baselines.papers.sjf_bco.bisection import bisect_theta
 from ringyard_baselines.papers.sjf_bco.gpu_choice import find_candidates
 from ringyard_baselines.papers.sjf_bco.plan import (
     SJF_BCO,
@@ -132,8 +132,8 @@ def test_plans_are_those_of_the_plain_algorithm(rng):
     found = 0
     for _ in range(60):
         cluster, task, plan = drawn(rng)
-        planner = empty_planner_state(cluster, num_rows(task))
-        makespan, theta, kappa = bisect_theta_and_kappa(empty_trials(planner, task, plan))
+        planners = (empty_planner_state(cluster) for _ in range(2))
+        makespan, theta, kappa = bisect_theta(*planners, plan, task)
         best, best_theta, best_kappa, trial = bisection(cluster.server_of_gpu, task)
         assert makespan == best
         if trial is None:
@@ -171,9 +171,9 @@ def test_schedules_do_not_depend_on_when_the_rest_is_planned(rng, kappa):
 
 
 def test_a_gpu_is_a_candidate_up_to_theta():
-    planner = empty_planner_state(Cluster.homogeneous(1, 3), 1)
-    planner.load[0] = [0.0, 2.0, 3.0]
-    assert find_candidates(planner, 0, 5.0, 7.0) == 2
+    planner = empty_planner_state(Cluster.homogeneous(1, 3))
+    planner.load[:] = [0.0, 2.0, 3.0]
+    assert find_candidates(planner, 5.0, 7.0) == 2
     assert planner.candidates[:2].tolist() == [0, 1]
 
 

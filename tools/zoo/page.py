@@ -12,8 +12,9 @@ from ringyard_agents.shipped_agents import ZOO_PREFIX
 _INTRODUCTION = """# Pretrained agents
 
 Agents that come with Ringyard, and how they compare. `ringyard compare schedulers=[zoo:NAME,...]` runs an
-agent in any environment. `ringyard train init=zoo:NAME` continues its training. Each is 3 to 6 kB, and
-loading one [runs no code](runs.md#trusted-classes).
+agent in any environment, and notes each setting that is not one of its training. `ringyard train
+init=zoo:NAME` continues its training. Each is 3 to 6 kB, and loading one [runs no
+code](runs.md#trusted-classes).
 
 Sharing, Elastic and Full have an agent each. On Contention and CpuGpu, use `zoo:joint`, which is trained in
 all five environments and Helios-like jobs. `zoo:unknown` does not see how long jobs will run, and neither do
@@ -29,8 +30,8 @@ trace is not distributed with Ringyard.
 * **Its allocator** turns the agent's scores into GPU assignments. Its row has no agent: every score is 0, and
   tuned options order jobs by predicted time left, so the difference is what learning adds. Only `zoo:joint`
   has `preemption_price`.
-* **Elsewhere**: slowdown, worst rho and p99 are the agent's / the best published scheduler's.
-* **Differences** are of means, paired by workload, with 95 % intervals ([columns](metrics.md)).
+* **Differences** are of mean JCT, paired by workload, with 95 % intervals. Less is better, of all
+  [metrics](metrics.md).
   Environments of 1,024 GPUs have 10 workloads, all others 40. Minutes are wall time on a shared machine.
 
 `python -m tools.agents` writes this page from the recipes in `tools/conf/zoo`. [Aims and
@@ -38,8 +39,8 @@ limits](research/aims.md) are in the research log.
 """
 
 
-#: columns that show whether a lower mean delays single jobs
-_TAIL_COLUMNS = ("slowdown", "worst rho", "p99 (s)")
+#: columns of the folded table: whether a lower mean delays single jobs, and wall time
+_OTHERS = ("slowdown", "worst rho", "p99 (s)", "per decision (ms)")
 
 
 def agents_page(records: Mapping[str, Mapping[str, Any]]) -> str:
@@ -122,7 +123,12 @@ def _world(world: Mapping[str, Any]) -> str:
     parts = [
         f"### {world['title'][0].upper()}{world['title'][1:]}",
         caption,
-        markdown(world["rows"]).rstrip(),
+        markdown(
+            [{key: text for key, text in row.items() if key not in _OTHERS} for row in world["rows"]]
+        ).rstrip(),
+        "<details><summary>Other metrics</summary>",
+        markdown([{key: row[key] for key in ("scheduler", *_OTHERS)} for row in world["rows"]]).rstrip(),
+        "</details>",
     ]
     return "\n\n".join([*parts, *([] if warning is None else [warning])])
 
@@ -138,7 +144,6 @@ def _elsewhere_row(world: Mapping[str, Any]) -> dict[str, str]:
         "agent against best published": _changed(world["against_best"]),
         "agent against its allocator": _changed(world["against_rule"]),
         "agent: gap to bound": f"{world['mean'] / world['bound']:.2f}",
-        **{name: _beside(world, name) for name in _TAIL_COLUMNS},
     }
 
 
@@ -148,12 +153,6 @@ def _competitors(world: Mapping[str, Any]) -> str:
     labels = [row["scheduler"] for row in world["rows"] if not row["scheduler"].startswith(own)]
     names = sorted({label.partition("@")[0] for label in labels})
     return ", ".join(f"`{name}`" for name in names)
-
-
-def _beside(world: Mapping[str, Any], column: str) -> str:
-    """An agent's figure and that of the best published scheduler."""
-    figures = {row["scheduler"]: row[column] for row in world["rows"]}
-    return f"{world['rows'][0][column]} / {figures[world['best']]}"
 
 
 def draw_training(folder: Path, name: str, training: Mapping[str, Any]) -> Path:

@@ -47,6 +47,12 @@ class _SchedulerAdapter(Scheduler):
             setattr(self, name, getattr(policy, name, value))
 
 
+def as_scheduler(given: Any) -> Scheduler:
+    """Return an object with `decide(view)` as a scheduler, with defaults for attributes that it lacks."""
+    complete = all(hasattr(given, name) for name in _REQUIRED_ATTRIBUTES)
+    return given if complete else _SchedulerAdapter(given)  # type: ignore[abstract]
+
+
 def _labelled_scheduler(given: Any, config: DictConfig) -> tuple[str, Scheduler]:
     """Return the label and the scheduler of a name or of an object. `config` is that of the comparison."""
     interface = compose.plain_groups(config, INTERFACE_GROUPS)
@@ -64,8 +70,7 @@ def _labelled_scheduler(given: Any, config: DictConfig) -> tuple[str, Scheduler]
         except InstantiationException as error:
             raise (error.__cause__ or error) from None  # Hydra wraps our errors
     if not isinstance(given, type) and callable(getattr(given, "decide", None)):
-        complete = all(hasattr(given, name) for name in _REQUIRED_ATTRIBUTES)
-        scheduler: Scheduler = given if complete else _SchedulerAdapter(given)  # type: ignore[abstract]
+        scheduler = as_scheduler(given)
         return str(label or scheduler.name), scheduler
     if isinstance(given, type) or not (callable(given) or hasattr(given, "predict")):
         raise ConfigurationError(

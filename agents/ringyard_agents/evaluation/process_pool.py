@@ -45,7 +45,7 @@ def run_in_processes(
             yield task, _attempt(function, task)
         return
     waiting, count = iter(tasks), min(workers or cores, cores, len(tasks))
-    pool = ProcessPool(count, initializer=_prepare_worker, context=multiprocessing.get_context("spawn"))
+    pool = ProcessPool(count, initializer=prepare_worker, context=multiprocessing.get_context("spawn"))
     running: dict[Future[Any], TASK] = {}
 
     def start(number: int) -> None:
@@ -83,7 +83,7 @@ def _outcome(future: Future[Any]) -> Any:
 
 @contextlib.contextmanager
 def _signals_blocked() -> Iterator[None]:
-    """Block SIGINT and SIGTERM in threads and processes that the block starts (see `_prepare_worker`)."""
+    """Block SIGINT and SIGTERM in threads and processes that the block starts (see `prepare_worker`)."""
     resource_tracker.ensure_running()  # starting it later would unblock the signals
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
@@ -92,7 +92,7 @@ def _signals_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _prepare_worker() -> None:
+def prepare_worker() -> None:
     """Ignore Ctrl-C, which the parent handles, and end with the parent."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)

@@ -43,10 +43,12 @@ def _estimate(values: NDArray[np.float64], reference: NDArray[np.float64]) -> tu
     return own / other, 0.0 if spread <= rounding else spread, logarithmic
 
 
-def ratio_interval(values: NDArray[np.float64], reference: NDArray[np.float64]) -> Interval:
-    """Return mean(values) / mean(reference) of paired workloads (NaN: by 0), with its 95 % interval."""
+def ratio_interval(
+    values: NDArray[np.float64], reference: NDArray[np.float64], confidence: float = _CONFIDENCE
+) -> Interval:
+    """Return mean(values) / mean(reference) of paired workloads (NaN: by 0), with its interval."""
     ratio, error, logarithmic = _estimate(values, reference)
-    half = error * float(stdtrit(max(len(values) - 1, 1), (1 + _CONFIDENCE) / 2))
+    half = error * float(stdtrit(max(len(values) - 1, 1), (1 + confidence) / 2))
     if not logarithmic:
         return Interval(ratio, ratio - half, ratio + half)
     with np.errstate(over="ignore"):
@@ -76,6 +78,15 @@ def holm(p_values: NDArray[np.float64]) -> NDArray[np.float64]:
     adjusted = np.empty(len(order))
     adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
     return adjusted
+
+
+def holm_confidences(p_values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the confidence of each comparison's interval that excludes 1 just if Holm's test rejects.
+
+    A rejected comparison has the level at which it was tested, the others that of the first not rejected.
+    """
+    ranks, alpha = np.argsort(np.argsort(p_values)), 1 - _CONFIDENCE
+    return 1 - alpha / (len(ranks) - np.minimum(ranks, (holm(p_values) <= alpha).sum()))
 
 
 def small_sample_warning(workloads: int) -> str | None:

@@ -247,7 +247,7 @@ def _new_record(command: str, seeds: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "command": command,
         "arguments": sys.argv[1:],
-        "commit": _commit(),
+        "commit": checkout_commit(),
         "seeds": dict(seeds),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
@@ -258,7 +258,7 @@ def _new_record(command: str, seeds: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _commit() -> str | None:
+def checkout_commit() -> str | None:
     """Return the commit of this code, with `-dirty` if files differ, or None outside of its checkout."""
     git = functools.partial(
         subprocess.run, cwd=Path(__file__).resolve().parent, capture_output=True, text=True, check=True

@@ -143,21 +143,12 @@ def _mean(total: float, options: SizeOptions) -> float:
 
 @kernel
 def _score(population: _Population, first: int, last: int, options: SizeOptions) -> None:
-    """Score individuals, four at a time, so that the four sums are computed in parallel."""
-    genes, utility = population.genes, options.utility
-    for i in range(first, last, 4):
-        i1, i2, i3 = min(i + 1, last - 1), min(i + 2, last - 1), min(i + 3, last - 1)
-        g0, g1 = genes[population.row[i]], genes[population.row[i1]]
-        g2, g3 = genes[population.row[i2]], genes[population.row[i3]]
-        t0, t1, t2, t3 = 0.0, 0.0, 0.0, 0.0
-        for j in range(utility.shape[0]):
-            of_job = utility[j]  # unsigned indices skip the check for negative ones
-            t0 += of_job[np.uint32(g0[j])]
-            t1 += of_job[np.uint32(g1[j])]
-            t2 += of_job[np.uint32(g2[j])]
-            t3 += of_job[np.uint32(g3[j])]
-        population.score[i], population.score[i1] = _mean(t0, options), _mean(t1, options)
-        population.score[i2], population.score[i3] = _mean(t2, options), _mean(t3, options)
+    """Score individuals `first` to `last` - 1."""
+    for i in range(first, last):
+        sizes, total = population.genes[population.row[i]], 0.0
+        for j in range(options.utility.shape[0]):
+            total += options.utility[j, sizes[j]]
+        population.score[i] = _mean(total, options)
 
 
 @kernel

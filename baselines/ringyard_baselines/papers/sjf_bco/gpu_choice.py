@@ -32,9 +32,9 @@ def _smallest(values: FloatVector, count: int, k: int) -> float:
 
 
 @kernel
-def find_candidates(planner: PlannerState, r: int, estimate: float, theta: float) -> int:
+def find_candidates(planner: PlannerState, estimate: float, theta: float) -> int:
     """Write GPUs on which a job stays within `theta` to the candidates, by id, and return their number."""
-    load = planner.load[r]
+    load = planner.load
     count = 0
     for g in range(len(load)):
         planner.candidates[count] = g
@@ -43,28 +43,26 @@ def find_candidates(planner: PlannerState, r: int, estimate: float, theta: float
 
 
 @kernel
-def earliest_free(planner: PlannerState, r: int, count: int, demand: int, time: float) -> float:
+def earliest_free(planner: PlannerState, count: int, demand: int, time: float) -> float:
     """Return when `demand` of the first `count` candidates are free, from `time` on; inf if too few."""
     if count < demand:
         return np.inf
     free = 0
     for k in range(count):
-        exit_seconds = planner.free_at[r, planner.candidates[k]]
+        exit_seconds = planner.free_at[planner.candidates[k]]
         planner.values[k] = exit_seconds
         free += int(exit_seconds <= time)
     return time if free >= demand else _smallest(planner.values, count, demand)
 
 
 @kernel
-def _least_loaded(
-    planner: PlannerState, r: int, count: int, time: float, busy_first: bool, out: IntVector
-) -> None:
+def _least_loaded(planner: PlannerState, count: int, time: float, busy_first: bool, out: IntVector) -> None:
     """Choose the candidates that are free at `time` and have the least load, in order of id, into `out`.
 
     The first `count` candidates are in order of id, enough are free at `time`, and no server has a mark. With
     `busy_first`, GPUs of servers in use come first among equal loads, before lower ids.
     """
-    load, free_at = planner.load[r], planner.free_at[r]
+    load, free_at = planner.load, planner.free_at
     candidates, values = planner.candidates, planner.values
     free = 0
     for k in range(count):
@@ -83,7 +81,7 @@ def _least_loaded(
     if busy_first and places < equal:
         for k in range(free):
             g = candidates[k]
-            in_use += int(load[g] == bound and planner.latest_exit[r, planner.server[g]] > time)
+            in_use += int(load[g] == bound and planner.latest_exit[planner.server[g]] > time)
     from_used = min(places, in_use)
     from_others = places - from_used
     n = 0
@@ -92,7 +90,7 @@ def _least_loaded(
         if load[g] > bound:
             continue
         if load[g] == bound:
-            if in_use > 0 and planner.latest_exit[r, planner.server[g]] > time:
+            if in_use > 0 and planner.latest_exit[planner.server[g]] > time:
                 from_used -= 1
                 if from_used < 0:
                     continue
@@ -105,30 +103,30 @@ def _least_loaded(
 
 
 @kernel
-def _choose_among(planner: PlannerState, r: int, count: int, busy_first: bool, out: IntVector) -> float:
+def _choose_among(planner: PlannerState, count: int, busy_first: bool, out: IntVector) -> float:
     """Choose as `_least_loaded` as soon as enough candidates are free. Return that time, inf: never."""
-    time = earliest_free(planner, r, count, len(out), planner.clock[r, TIME])
+    time = earliest_free(planner, count, len(out), planner.clock[TIME])
     if time < np.inf:
-        _least_loaded(planner, r, count, time, busy_first, out)
+        _least_loaded(planner, count, time, busy_first, out)
     return time
 
 
 @kernel
-def choose_for_small(planner: PlannerState, r: int, estimate: float, theta: float, out: IntVector) -> float:
+def choose_for_small(planner: PlannerState, estimate: float, theta: float, out: IntVector) -> float:
     """Choose by FA-FFP: the least loaded GPUs within theta, on servers in use first among equal loads.
 
-    Fills `out` [demand] by id, for a job of `estimate` seconds in row `r` of the planner. Returns the seconds
+    Fills `out` [demand] by id, for a job of `estimate` seconds. Returns the seconds
     at which the GPUs are free, inf if there are too few.
     """
-    return _choose_among(planner, r, find_candidates(planner, r, estimate, theta), True, out)
+    return _choose_among(planner, find_candidates(planner, estimate, theta), True, out)
 
 
 @kernel
 def choose_for_large(
-    planner: PlannerState, r: int, estimate: float, theta: float, capacity: float, out: IntVector
+    planner: PlannerState, estimate: float, theta: float, capacity: float, out: IntVector
 ) -> float:
     """Choose by LBSGF: as `choose_for_small`, on the least loaded servers with lambda x demand `capacity`."""
-    ranked, first_gpu = planner.ranked[r], planner.first_gpu
+    ranked, first_gpu = planner.ranked, planner.first_gpu
     servers, gpus = 0, 0
     while capacity > 0 and servers < len(ranked):
         width = first_gpu[ranked[servers] + 1] - first_gpu[ranked[servers]]
@@ -145,5 +143,5 @@ def choose_for_large(
             planner.marks[s] = 0
             for g in range(first_gpu[s], first_gpu[s + 1]):
                 planner.candidates[count] = g
-                count += int(planner.load[r, g] + estimate <= theta)
-    return _choose_among(planner, r, count, False, out)
+                count += int(planner.load[g] + estimate <= theta)
+    return _choose_among(planner, count, False, out)

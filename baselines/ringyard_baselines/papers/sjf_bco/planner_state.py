@@ -1,27 +1,27 @@
-"""State of trial plans: the load and the exits of each GPU and server, job by job."""
+"""State of a trial plan: the load and the exits of each GPU and server, job by job."""
 
 import numpy as np
 
 from ringyard.cluster import Cluster
-from ringyard.compiled import FloatMatrix, FloatVector, IntMatrix, IntVector, bundle, kernel
+from ringyard.compiled import FloatVector, IntVector, bundle, kernel
 from ringyard.performance.model import Physics, iteration_seconds
 from ringyard_baselines.papers.sjf_bco.plan import PlannedJobs
 
-# columns of `PlannerState.clock`
-TIME, EXIT, HIGHEST = 0, 1, 2
+# entries of `PlannerState.clock`
+TIME, EXIT = 0, 1
 
 
 @bundle
 class PlannerState:
-    """R trial plans on G GPUs of S servers. Row r is one trial."""
+    """A trial plan on G GPUs of S servers."""
 
-    load: FloatMatrix  #: [R, G] U_s^g, estimated seconds assigned to each GPU
-    free_at: FloatMatrix  #: [R, G] exit of the GPU's last planned job
-    spans_servers: IntMatrix  #: [R, G] 1 on one GPU of each server held by a job that spans servers
-    mean_load: FloatMatrix  #: [R, S] mean load of the server's GPUs
-    latest_exit: FloatMatrix  #: [R, S] latest exit of the server's GPUs
-    ranked: IntMatrix  #: [R, S] servers by mean load, then by id
-    clock: FloatMatrix  #: [R, 3] start of the last job, last exit, largest load that a job has led to
+    load: FloatVector  #: [G] U_s^g, estimated seconds assigned to each GPU
+    free_at: FloatVector  #: [G] exit of the GPU's last planned job
+    spans_servers: IntVector  #: [G] 1 on one GPU of each server held by a job that spans servers
+    mean_load: FloatVector  #: [S] mean load of the server's GPUs
+    latest_exit: FloatVector  #: [S] latest exit of the server's GPUs
+    ranked: IntVector  #: [S] servers by mean load, then by id
+    clock: FloatVector  #: [2] start of the last job, last exit
     first_gpu: IntVector  #: [S + 1] first GPU of each server
     server: IntVector  #: [G] server of each GPU
     marks: IntVector  #: [S] scratch
@@ -29,9 +29,9 @@ class PlannerState:
     values: FloatVector  #: [G] scratch
 
 
-def empty_planner_state(cluster: Cluster, rows: int) -> PlannerState:
-    """Return a state for `rows` trials at once on `cluster`."""
-    gpus, servers = (rows, cluster.num_gpus), (rows, cluster.num_servers)
+def empty_planner_state(cluster: Cluster) -> PlannerState:
+    """Return a state for a trial on `cluster`."""
+    gpus, servers = cluster.num_gpus, cluster.num_servers
     return PlannerState(
         load=np.zeros(gpus),
         free_at=np.zeros(gpus),
@@ -39,26 +39,26 @@ def empty_planner_state(cluster: Cluster, rows: int) -> PlannerState:
         mean_load=np.zeros(servers),
         latest_exit=np.zeros(servers),
         ranked=np.zeros(servers, np.int64),
-        clock=np.zeros((rows, 3)),
+        clock=np.zeros(2),
         first_gpu=np.append(cluster.first_gpu_of_server, cluster.num_gpus).astype(np.int64),
         server=cluster.server_of_gpu.astype(np.int64),
-        marks=np.zeros(cluster.num_servers, np.int64),
-        candidates=np.zeros(cluster.num_gpus, np.int64),
-        values=np.zeros(cluster.num_gpus),
+        marks=np.zeros(servers, np.int64),
+        candidates=np.zeros(gpus, np.int64),
+        values=np.zeros(gpus),
     )
 
 
 @kernel
-def _summarize_server(planner: PlannerState, r: int, s: int) -> None:
+def _summarize_server(planner: PlannerState, s: int) -> None:
     """Update mean load and latest exit of a server."""
-    load, free_at = planner.load[r], planner.free_at[r]
+    load, free_at = planner.load, planner.free_at
     begin, end = planner.first_gpu[s], planner.first_gpu[s + 1]
     total, latest = 0.0, 0.0
     for g in range(begin, end):
         total += load[g]
         latest = max(latest, free_at[g])
-    planner.mean_load[r, s] = total / (end - begin)
-    planner.latest_exit[r, s] = latest
+    planner.mean_load[s] = total / (end - begin)
+    planner.latest_exit[s] = latest
 
 
 @kernel
@@ -80,40 +80,40 @@ def _sort_by_mean_load(mean_load: FloatVector, servers: IntVector) -> None:
 
 
 @kernel
-def start_trial(planner: PlannerState, r: int, busy_seconds: FloatVector) -> None:
-    """Reset row r of `planner` to a trial without jobs, with GPUs busy for `busy_seconds`."""
+def start_trial(planner: PlannerState, busy_seconds: FloatVector) -> None:
+    """Reset `planner` to a trial without jobs, with GPUs busy for `busy_seconds`."""
     for g in range(len(busy_seconds)):
-        planner.load[r, g] = busy_seconds[g]
-        planner.free_at[r, g] = busy_seconds[g]
-        planner.spans_servers[r, g] = 0
+        planner.load[g] = busy_seconds[g]
+        planner.free_at[g] = busy_seconds[g]
+        planner.spans_servers[g] = 0
     for s in range(len(planner.marks)):
-        _summarize_server(planner, r, s)
-        planner.ranked[r, s] = s
-    _sort_by_mean_load(planner.mean_load[r], planner.ranked[r])
-    planner.clock[r, :] = 0.0
+        _summarize_server(planner, s)
+        planner.ranked[s] = s
+    _sort_by_mean_load(planner.mean_load, planner.ranked)
+    planner.clock[:] = 0.0
 
 
 @kernel
-def copy_trial(planner: PlannerState, source: int, target: int) -> None:
-    """Copy a trial of `planner` from row `source` to row `target`."""
-    for g in range(planner.load.shape[1]):
-        planner.load[target, g] = planner.load[source, g]
-        planner.free_at[target, g] = planner.free_at[source, g]
-        planner.spans_servers[target, g] = planner.spans_servers[source, g]
-    for s in range(planner.mean_load.shape[1]):
-        planner.mean_load[target, s] = planner.mean_load[source, s]
-        planner.latest_exit[target, s] = planner.latest_exit[source, s]
-        planner.ranked[target, s] = planner.ranked[source, s]
-    for k in range(3):
-        planner.clock[target, k] = planner.clock[source, k]
+def copy_trial(source: PlannerState, target: PlannerState) -> None:
+    """Copy the trial of `source` to `target`."""
+    for g in range(len(source.load)):
+        target.load[g] = source.load[g]
+        target.free_at[g] = source.free_at[g]
+        target.spans_servers[g] = source.spans_servers[g]
+    for s in range(len(source.mean_load)):
+        target.mean_load[s] = source.mean_load[s]
+        target.latest_exit[s] = source.latest_exit[s]
+        target.ranked[s] = source.ranked[s]
+    for k in range(len(source.clock)):
+        target.clock[k] = source.clock[k]
 
 
 @kernel
 def assign_job(
-    planner: PlannerState, r: int, batch: PlannedJobs, i: int, gpus: IntVector, time: float, physics: Physics
+    planner: PlannerState, batch: PlannedJobs, i: int, gpus: IntVector, time: float, physics: Physics
 ) -> None:
     """Assign GPUs that are free from `time` on until the job's exit, by eq. 8 with links at the start."""
-    load, free_at, spans_servers = planner.load[r], planner.free_at[r], planner.spans_servers[r]
+    load, free_at, spans_servers = planner.load, planner.free_at, planner.spans_servers
     marks, server, first_gpu = planner.marks, planner.server, planner.first_gpu
     num_servers, worst = 0, 0
     for g in gpus:
@@ -129,20 +129,17 @@ def assign_job(
     job.num_servers = num_servers
     job.contenders = float(worst) if num_servers > 1 else 0.0
     end = time + job.remaining_iterations * iteration_seconds(job, batch.rows[i], physics)
-    highest = planner.clock[r, HIGHEST]
     for g in gpus:
         load[g] += batch.estimates[i]
         free_at[g] = end
         spans_servers[g] = int(num_servers > 1 and marks[server[g]] == 1)  # only the job's first GPU there
         marks[server[g]] = 2
-        highest = max(highest, load[g])
     for g in gpus:
         if marks[server[g]] == 2:
             marks[server[g]] = 3
-            _summarize_server(planner, r, server[g])
+            _summarize_server(planner, server[g])
     for g in gpus:
         marks[server[g]] = 0
-    _sort_by_mean_load(planner.mean_load[r], planner.ranked[r])
-    planner.clock[r, TIME] = time
-    planner.clock[r, EXIT] = max(planner.clock[r, EXIT], end)
-    planner.clock[r, HIGHEST] = highest
+    _sort_by_mean_load(planner.mean_load, planner.ranked)
+    planner.clock[TIME] = time
+    planner.clock[EXIT] = max(planner.clock[EXIT], end)

@@ -11,13 +11,7 @@ from ringyard import Allocation, Cluster, JobTable, Observability, PlacementPlan
 from ringyard.checks import Positive, PositiveInt, checked
 from ringyard.errors import SchedulerError
 from ringyard.state.records import JobKind, JobStatus
-from ringyard_baselines.papers.sjf_bco.bisection import (
-    bisect_theta,
-    bisect_theta_and_kappa,
-    empty_trials,
-    find_certain_starts,
-    num_rows,
-)
+from ringyard_baselines.papers.sjf_bco.bisection import bisect_theta, find_certain_starts
 from ringyard_baselines.papers.sjf_bco.plan import (
     FIRST_FIT,
     LEAST_LOADED,
@@ -77,7 +71,7 @@ class PlannedScheduler(Scheduler):
             raise SchedulerError(f"{self.name} plans GPUs only; leave CPU-only jobs out of the workload")
         self._rng = rng
         self._cluster = cluster
-        self._planner = empty_planner_state(cluster, 1)
+        self._planner, self._after_small = empty_planner_state(cluster), empty_planner_state(cluster)
         no_jobs = np.zeros(0, dtype=np.int64)
         self._plan = empty_gpu_plan(no_jobs)
         self._rows = no_jobs  # [n] of the planned jobs, in planning order
@@ -167,21 +161,11 @@ class PlannedScheduler(Scheduler):
             return
         makespan = np.inf
         while makespan == np.inf:
-            makespan, theta, kappa = self._best_plan(task)
+            makespan, theta, kappa = bisect_theta(self._planner, self._after_small, self._plan, task)
             task = replace(task, horizon=2.0 * task.horizon, resolution=2.0 * task.resolution)
         self._choice = (theta, int(kappa), makespan)
         self._order = np.argsort(self._plan.start, kind="stable")
         self._task = None
-
-    def _best_plan(self, task: PlanningProblem) -> tuple[float, float, int]:
-        """Return makespan, theta and kappa of the best plan."""
-        if self.rule != SJF_BCO:
-            makespan, theta = bisect_theta(self._planner, self._plan, task)
-            return makespan, theta, 1
-        rows = num_rows(task)
-        if len(self._planner.clock) < rows:
-            self._planner = empty_planner_state(self._cluster, rows)
-        return bisect_theta_and_kappa(empty_trials(self._planner, task, self._plan))
 
     def _horizon(
         self, load: NDArray[np.float64], estimates: NDArray[np.float64], demands: NDArray[np.int64]
