@@ -92,10 +92,7 @@ class _StoppedError(KeyboardInterrupt):
 
 @contextmanager
 def _signals_raise() -> Iterator[None]:
-    """Raise a KeyboardInterrupt on SIGINT and on the first SIGTERM of a batch system. `_stops` gets both.
-
-    A process in the background goes on ignoring SIGINT.
-    """
+    """Raise a KeyboardInterrupt on SIGINT and on the first SIGTERM of a batch system. `_stops` gets both."""
 
     def stop(number: int, frame: object) -> None:
         if number != signal.SIGTERM or not _stops:
@@ -105,7 +102,7 @@ def _signals_raise() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # only the main thread can have handlers
         yield
         return
-    ignored = (None, signal.SIG_IGN)
+    ignored = (None, signal.SIG_IGN)  # a process in the background goes on ignoring SIGINT
     numbers = [one for one in (signal.SIGTERM, signal.SIGINT) if signal.getsignal(one) not in ignored]
     before: dict[int, Any] = {number: signal.signal(number, stop) for number in numbers}
     try:

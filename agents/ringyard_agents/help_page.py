@@ -25,7 +25,10 @@ def help_page(command: str, description: str, topic: str = "") -> str:
     """Return the help of a command or of a `topic`: a group, GROUP=CHOICE or a setting."""
     groups, bodies = _read(command)
     if not topic:
-        return _command_page(command, description, groups, bodies)
+        chosen = "  ".join(f"{name}={'null' if one is None else one}" for name, one in groups.items())
+        texts = {"description": fill(description), "groups": fill(f"  {chosen}", "  ")}
+        texts["settings"] = wrap_yaml(textwrap.indent(bodies, "  "))
+        return Path(__file__).with_suffix(".txt").read_text().format(command=command, **texts)
     name, _, choice = topic.lstrip("+~").partition("=")
     group, _, inside = name.partition("@")[0].partition(".")
     files = _choices(group)
@@ -105,19 +108,3 @@ def _first_sentence(file: Path) -> str:
     comment = re.match(r"(?:# @package.*\n)?((?:#.*\n)*)", file.read_text())
     text = " ".join(line.lstrip("# ") for line in comment[1].splitlines()) if comment else ""
     return re.split(r"(?<=\.) ", text)[0]
-
-
-def _command_page(command: str, description: str, groups: dict[str, str | None], bodies: str) -> str:
-    chosen = "  ".join(f"{name}={'null' if choice is None else choice}" for name, choice in groups.items())
-    return f"""usage: ringyard {command} [GROUP=CHOICE] [SETTING=VALUE] ...
-{fill(description)}
-
-groups (--help GROUP lists the choices, --help GROUP=CHOICE prints a yaml):
-{fill(f"  {chosen}", "  ")}
-
-settings (SETTING=VALUE, nested ones with dots, such as cluster.num_servers=8):
-{wrap_yaml(textwrap.indent(bodies, "  "))}
-Settings inside a group are listed by --help GROUP=CHOICE.
---cfg job prints all values. -m SETTING=1,2 runs a sweep.
---config-dir FOLDER adds your own yamls. --hydra-help lists more options.
-"""

@@ -16,7 +16,7 @@ from ringyard.config_folder import config_folder
 from ringyard.errors import ConfigurationError, WorkloadError
 from ringyard.gpu_types import GPU_MEMORY_BYTES
 from ringyard.workloads.cells import numbers
-from ringyard.workloads.files import Rows, decoded, read_bytes, read_rows
+from ringyard.workloads.files import decoded, read_bytes, read_rows
 
 _PLACEMENT = re.compile(r"\d{1,5}(\+\d{1,5})*")
 
@@ -157,24 +157,19 @@ def tidy(frame: pd.DataFrame, where: str, lines: Sequence[int] | None = None) ->
     return pd.concat([alone, table[both].assign(seconds=np.nan)], ignore_index=True)
 
 
-def read_cells(file: Path) -> Rows:
-    """Read a table in a format of `ringyard.workloads.files`, or raise a ConfigurationError."""
-    if not file.exists():
-        raise ConfigurationError(f"there is no file {file}; give a CSV of measurements")
-    try:
-        return read_rows(file)
-    except WorkloadError as error:  # without settings of traces
-        said = re.sub(r" \([^()]*workload\.reader[^()]*\)$", "", str(error))
-        raise ConfigurationError(f"{file}: {said}") from error
-
-
 def read_measured_rows(file: Path) -> pd.DataFrame:
-    """Read a tidy table.
+    """Read a tidy table in a format of `ringyard.workloads.files`.
 
     Raises:
         ConfigurationError: the file cannot be read, or `tidy` refuses it.
     """
-    rows = read_cells(file)
+    if not file.exists():
+        raise ConfigurationError(f"there is no file {file}; give a CSV of measurements")
+    try:
+        rows = read_rows(file)
+    except WorkloadError as error:  # without settings of traces
+        said = re.sub(r" \([^()]*workload\.reader[^()]*\)$", "", str(error))
+        raise ConfigurationError(f"{file}: {said}") from error
     return tidy(rows.frame, str(file), rows.numbers.tolist())
 
 

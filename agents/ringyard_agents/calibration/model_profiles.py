@@ -37,7 +37,14 @@ def calibrated_models(
         order = [REFERENCE_GPU, *(kind for kind in GPU_MEMORY_BYTES if kind in types - {REFERENCE_GPU})]
         gpus = derive_compute_times(measured, "", chains, factors, order)
         fields = _fields(mine, constants.exponents.get(name), gradient_bytes[name], where, base)
-        sharing = _sharing(name, constants, gpus, base)
+        # the fitted figures, else those of the profile, else those of the first fitted GPU type
+        fitted = {
+            kind: {batch: pair for (model, batch), pair in fit.items() if model == name}
+            for kind, fit in constants.sharing.items()
+        }
+        first = next(filter(None, fitted.values()), {})
+        shipped = {} if base is None else {kind: dict(one.sharing) for kind, one in base.gpus.items()}
+        sharing = {kind: fitted.get(kind) or shipped.get(kind) or first for kind in gpus}
         task = base.task if base is not None else ""
         models.append(CalibratedModel(name, f"{name}, calibrated.", task, fields, gpus, sharing))
     return models
@@ -146,16 +153,3 @@ def _pipeline(rows: pd.DataFrame) -> Mapping[str, float]:
             growth = fit_restart_growth(gpus[gpus > 1].tolist(), seconds[gpus > 1].tolist(), first)
             found["restart_seconds_per_doubling"] = max(growth, 0.0)
     return found
-
-
-def _sharing(
-    name: str, constants: FittedConstants, gpus: Mapping[str, ComputeTime], base: ModelProfile | None
-) -> Mapping[str, Mapping[float, tuple[float, float]]]:
-    """Return the fitted figures, else those of the profile, else those of the first fitted GPU type."""
-    fitted = {
-        kind: {batch: pair for (model, batch), pair in fit.items() if model == name}
-        for kind, fit in constants.sharing.items()
-    }
-    first = next(filter(None, fitted.values()), {})
-    shipped = {} if base is None else {kind: dict(figures.sharing) for kind, figures in base.gpus.items()}
-    return {kind: fitted.get(kind) or shipped.get(kind) or first for kind in gpus}

@@ -15,13 +15,8 @@ from ringyard.mdp.experiments import require_experiment
 from ringyard.mdp.user_config import hydra_initialized
 from ringyard.observability import Observability
 from ringyard_agents.command_line import one_line
-from ringyard_agents.config.compose import (
-    INTERFACE_GROUPS,
-    SchedulerEntry,
-    plain_groups,
-    scheduler_config,
-    to_plain,
-)
+from ringyard_agents.config import compose
+from ringyard_agents.config.compose import INTERFACE_GROUPS, SchedulerEntry
 from ringyard_agents.config.schema import check_groups, check_settings
 from ringyard_agents.evaluation.evaluate import EvaluationTask, RunResult, build_object, run_scheduler
 from ringyard_agents.evaluation.ranking import rank, schedulers_frame
@@ -60,7 +55,7 @@ def as_scheduler(given: Any) -> Scheduler:
 
 def _labelled_scheduler(given: Any, config: DictConfig) -> tuple[str, Scheduler]:
     """Return the label and the scheduler of a name or of an object. `config` is that of the comparison."""
-    interface = plain_groups(config, INTERFACE_GROUPS)
+    interface = compose.plain_groups(config, INTERFACE_GROUPS)
     label = None
     if isinstance(given, Mapping) and len(given) == 1 and not isinstance(next(iter(given.values())), Mapping):
         [(label, given)] = given.items()
@@ -69,7 +64,9 @@ def _labelled_scheduler(given: Any, config: DictConfig) -> tuple[str, Scheduler]
     if isinstance(given, str | Mapping):
         entry = SchedulerEntry.read(given)
         try:
-            return entry.label, build_object(to_plain(scheduler_config(entry, config.trust, interface)))
+            return entry.label, build_object(
+                compose.to_plain(compose.scheduler_config(entry, config.trust, interface))
+            )
         except InstantiationException as error:
             raise (error.__cause__ or error) from None  # Hydra wraps our errors
     if not isinstance(given, type) and callable(getattr(given, "decide", None)):
@@ -83,10 +80,10 @@ def _labelled_scheduler(given: Any, config: DictConfig) -> tuple[str, Scheduler]
         )
     label = str(label or getattr(given, "__name__", type(given).__name__))
     actions = build_object(interface["action"])
-    plain = to_plain(hydra.compose("entry", ["scheduler=learned/agent"]).scheduler)
+    plain = compose.to_plain(hydra.compose("entry", ["scheduler=learned/agent"]).scheduler)
     loader = hydra.utils.instantiate({**plain, **interface, "name": label}, _partial_=True, _convert_="all")
     agent = loader(checkpoint=given)
-    agent.require_spaces(build_object(to_plain(config.cluster)), actions)
+    agent.require_spaces(build_object(compose.to_plain(config.cluster)), actions)
     return label, agent
 
 
@@ -121,7 +118,7 @@ def _run_all(
     labels = [label for label, _ in labelled]
     if not labels or len(set(labels)) < len(labels):
         raise ConfigurationError(f"schedulers are {labels}; expected one or more with different names")
-    environment = plain_groups(config)
+    environment = compose.plain_groups(config)
     seed, window = config.seed + COMPARISON_SEED_OFFSET, tuple(config.measured_jobs)
     results = []
     for workload in range(seeds):

@@ -228,12 +228,7 @@ def _untuned_note(entries: Mapping[str, SchedulerEntry], tuned: Mapping[str, Tun
     untuned = {label: entry for label, entry in entries.items() if entry not in tuned_entries}
     schedulers = [label for label, entry in untuned.items() if not entry.is_agent]
     labels = [label for label in schedulers if accepts_placement(entries[label].name)]
-    if not labels:
-        return []
-    return [
-        f"not tuned for this environment: {', '.join(labels)}; their placement rules and options are those"
-        " given or the defaults (`ringyard tune` searches for better ones, and tuning=FILE uses them)"
-    ]
+    return [texts.NOTES["untuned"].format(labels=", ".join(labels))] if labels else []
 
 
 def compare_command(config: DictConfig) -> float | None:

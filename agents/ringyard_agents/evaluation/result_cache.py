@@ -9,7 +9,7 @@ import platform
 import sys
 import zlib
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -34,40 +34,40 @@ _LIBRARIES = ("numba", "numpy", "pandas", "scipy", "torch")
 _SITES = {"site-packages", "dist-packages"}  # folders of installed libraries
 
 
+@dataclass(eq=False)
 class CachedRuns:
     """Runs tasks in `workers` processes and caches their results, which are not computed again."""
 
-    def __init__(self, file: Path, workers: int | None, console: Console) -> None:
-        self._file = file
-        self._workers = workers
-        self._console = console
-        self._new: set[str] = set()
+    file: Path
+    workers: int | None
+    console: Console
+    _new: set[str] = field(default_factory=set, init=False)
 
     def run(self, tasks: list[EvaluationTask], progress_text: str) -> tuple[list[RunResult], dict[str, str]]:
         """Return (results of schedulers that finished every workload, {another scheduler: reason})."""
         failed: dict[str, str] = {}
         places = [(task.label, task.workload) for task in tasks]
         keys = dict(zip(places, fingerprints(tasks), strict=True))
-        before = cached_results(self._file, set(keys.values()))
+        before = cached_results(self.file, set(keys.values()))
         count = sum(key in before and key not in self._new for key in keys.values())
         if count:
             stored = f"{count} of {len(tasks)} runs were stored by an earlier command"
-            self._console.print(f"{stored}; rerun=true repeats them")
+            self.console.print(f"{stored}; rerun=true repeats them")
 
         def note(task: EvaluationTask, error: Exception) -> None:
             failed.setdefault(task.label, f"workload {task.workload}: {error}")
 
         def add(result: RunResult) -> None:
             key = keys[result.label, result.workload]
-            cache_result(self._file, key, result)
+            cache_result(self.file, key, result)
             self._new.add(key)
             bar.advance(job)
 
         columns = (TextColumn(progress_text), BarColumn(), MofNCompleteColumn(), TextColumn("runs"))
-        with Progress(*columns, TimeElapsedColumn(), console=self._console) as bar:
+        with Progress(*columns, TimeElapsedColumn(), console=self.console) as bar:
             missing = [task for task in tasks if keys[task.label, task.workload] not in before]
             job = bar.add_task(progress_text, total=len(tasks), completed=len(tasks) - len(missing))
-            results = {(one.label, one.workload): one for one in run_tasks(missing, self._workers, add, note)}
+            results = {(one.label, one.workload): one for one in run_tasks(missing, self.workers, add, note)}
         for place, key in keys.items():
             if key in before:
                 results[place] = replace(before[key], label=place[0])
@@ -151,17 +151,14 @@ def fingerprints(tasks: Sequence[EvaluationTask]) -> list[str]:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             found[name] = "not installed"
-    code = [found, {str(file): digest(file) for file in (*_package_files(), *_plugin_files(targets))}]
-    return [of(task) for task in tasks]
-
-
-def _package_files() -> list[Path]:
-    """List the sources, weights and yaml files of Ringyard's packages, without pretrained agents."""
+    # sources, weights and yaml files of Ringyard's packages, without pretrained agents
     homes = [Path(str(sys.modules[name].__file__)).parent for name in _PACKAGES]
     files = [file for home in (*homes, config_folder()) for file in home.rglob("*")] + user_config_files()
-    ours = (file for file in files if file.is_file() and file.parent.name != "__pycache__")
-    agents = zoo_folders()  # a fingerprint covers those that its configs name
-    return sorted({file for file in ours if file.parent not in agents})
+    skipped = zoo_folders()  # a fingerprint covers those agents that its configs name
+    ours = {file for file in files if file.is_file() and file.parent.name != "__pycache__"}
+    kept = sorted(file for file in ours if file.parent not in skipped)
+    code = [found, {str(file): digest(file) for file in (*kept, *_plugin_files(targets))}]
+    return [of(task) for task in tasks]
 
 
 def _strings(config: Any) -> list[tuple[str, str]]:

@@ -133,16 +133,14 @@ def _read_file(name: str) -> tuple[_TuningRecord | None, dict[str, TunedSchedule
                 require_placement(f"{scheduler}.scheduler", rule)
         return None if record is None else _TuningRecord.model_validate(record), found
     except (ConfigurationError, ValidationError) as error:
-        problem = f"tuning is {name!r}, which is not a file of `ringyard tune`: {_error_text(error)}"
+        text = str(error)
+        if isinstance(error, ValidationError):
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"]) or "it"
+            expected = first["msg"].replace("Input should be", "expected")
+            text = f"{where} is {shown(first['input'])}; {expected}"
+        problem = f"tuning is {name!r}, which is not a file of `ringyard tune`: {text}"
         raise ConfigurationError(f"{problem}; write one with `ringyard tune output=FILE`") from error
-
-
-def _error_text(error: Exception) -> str:
-    if not isinstance(error, ValidationError):
-        return str(error)
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"]) or "it"
-    return f"{where} is {shown(first['input'])}; {first['msg'].replace('Input should be', 'expected')}"
 
 
 def write_tuned(

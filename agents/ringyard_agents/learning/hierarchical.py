@@ -47,7 +47,8 @@ class HierarchicalNetwork(PointerNetwork):
         """Return ([B, actions] logarithms of P(g) P(action | g) up to a constant, [B, width] context)."""
         logits, context = super().forward(blocks)
         mask, rules = blocks["waiting_mask"], len(self.rule)
-        gpus = items_of(blocks, "waiting", mask.shape[1])[..., _GPUS]  # log2(GPUs) / 3 - 0.5
+        waiting = items_of(blocks, "waiting", mask.shape[1])
+        gpus = waiting[..., _GPUS]  # log2(GPUs) / 3 - 0.5
         sizes = (3.0 * (gpus + 0.5)).round().long().clamp(0, _SIZES - 1)
         fits = items_of(blocks, "placements", mask.shape[1] * rules)[..., _FITS]
         running = blocks["running_mask"].repeat_interleave(self.adjustments, 1)
@@ -61,17 +62,12 @@ class HierarchicalNetwork(PointerNetwork):
         largest = empty.scatter_reduce(1, groups, logits.detach(), "amax", include_self=False)
         weights = torch.exp(logits - largest.gather(1, groups))
         totals = empty.scatter_add(1, groups, weights).clamp(min=1.0)  # 0 in groups without actions
-        scores = self._score_groups(blocks, sizes, context) - largest - totals.log()
-        return logits + scores.gather(1, groups), context
-
-    def _score_groups(self, blocks: dict[str, Tensor], sizes: Tensor, context: Tensor) -> Tensor:
-        """Return [B, groups] scores. `sizes` [B, waiting] are the groups of waiting jobs."""
-        mask = blocks["waiting_mask"]
-        jobs = self.member(items_of(blocks, "waiting", mask.shape[1])) * mask[..., None]
+        jobs = self.member(waiting) * mask[..., None]
         one_hot = nn.functional.one_hot(sizes, _GROUPS).to(jobs.dtype) * mask[..., None]
         means = one_hot.transpose(1, 2) @ jobs / one_hot.sum(1).clamp(min=1.0)[..., None]
         pairs = torch.cat((means, context[:, None].expand(-1, _GROUPS, -1)), 2)
-        return self.group(pairs).squeeze(-1) + self.group_bias
+        scores = self.group(pairs).squeeze(-1) + self.group_bias - largest - totals.log()
+        return logits + scores.gather(1, groups), context
 
 
 class HierarchicalPolicy(PointerPolicy):

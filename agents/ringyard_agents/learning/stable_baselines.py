@@ -148,7 +148,16 @@ class StableBaselines(NetworkLearner):
             model.ep_info_buffer = deque(metadata["episodes"], maxlen=model._stats_window_size)
             model.ep_success_buffer = deque(maxlen=model._stats_window_size)
         if isinstance(model, SAC):
-            self._restore_replay(model, saved)
+            buffer = model.replay_buffer
+            assert buffer is not None
+            rows = len(arrays["replay.rewards"])
+            for part in _REPLAY:
+                getattr(buffer, part)[:rows] = arrays[f"replay.{part}"]
+            buffer.pos, buffer.full = metadata["position"], rows == buffer.buffer_size
+            model._episode_num = metadata["ended"]
+            model.action_space.np_random.bit_generator.state = metadata["sampling"]
+            if model.log_ent_coef is not None:
+                model.log_ent_coef.data[:] = torch.from_numpy(arrays["log_ent_coef"])
         learners.restore_random_state(saved)
 
     @property
@@ -158,18 +167,6 @@ class StableBaselines(NetworkLearner):
             return {"optimizer": model.policy.optimizer}
         found = {"actor": model.actor.optimizer, "critic": model.critic.optimizer}
         return found if model.ent_coef_optimizer is None else found | {"entropy": model.ent_coef_optimizer}
-
-    def _restore_replay(self, model: SAC, saved: Checkpoint) -> None:
-        buffer = model.replay_buffer
-        assert buffer is not None
-        rows = len(saved.arrays["replay.rewards"])
-        for part in _REPLAY:
-            getattr(buffer, part)[:rows] = saved.arrays[f"replay.{part}"]
-        buffer.pos, buffer.full = saved.metadata["position"], rows == buffer.buffer_size
-        model._episode_num = saved.metadata["ended"]
-        model.action_space.np_random.bit_generator.state = saved.metadata["sampling"]
-        if model.log_ent_coef is not None:
-            model.log_ent_coef.data[:] = torch.from_numpy(saved.arrays["log_ent_coef"])
 
     def state(self) -> Checkpoint:
         """Copy the weights, the optimizer's state, counters, random states and running episodes."""

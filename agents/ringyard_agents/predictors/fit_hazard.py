@@ -27,16 +27,9 @@ from ringyard_agents.predictors.hazard_file import write_hazard_network
 from ringyard_agents.runs.atomic_write import require_writable
 from ringyard_agents.runs.run_folder import RunFolder
 from ringyard_baselines.policies.least_estimated import LeastEstimated
+from ringyard_baselines.tools import tenants
 from ringyard_baselines.tools.survival import CLIP, LOG_RATES, PARAMETERS, SurvivalEstimate, constant_rates
-from ringyard_baselines.tools.tenants import (
-    BINS,
-    FEATURE_NAMES,
-    FEATURES,
-    RUN_TIME_FEATURES,
-    bins_of,
-    latest_features,
-    missing_features,
-)
+from ringyard_baselines.tools.tenants import BINS, FEATURE_NAMES, FEATURES, RUN_TIME_FEATURES
 
 _LATER_SAMPLES = 0.02  # share kept of a job's samples after the first, which are many
 _EQUAL_RATES = -2.0  # log rate in every bin, with which the shortest attained service runs first
@@ -71,7 +64,7 @@ def _exposure(ages: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
 
 def marginal_rates(samples: JobSamples) -> NDArray[np.float64]:
     """Return log hazard rates of all jobs together [BINS]."""
-    ages, ends = bins_of(samples.ages), bins_of(samples.ends)
+    ages, ends = tenants.bins_of(samples.ages), tenants.bins_of(samples.ends)
     exposure = _exposure(torch.as_tensor(ages), torch.as_tensor(ends)).numpy()
     ended = np.bincount(ends.astype(np.int64), samples.weights, BINS)
     return np.log((ended + 0.5) / (samples.weights @ exposure + 1.0))
@@ -93,13 +86,13 @@ def _simulate(environment: Mapping[str, Any], window: int, seed: int) -> JobSamp
     parts = []
     while not sim.done:
         scheduler.step(sim)
-        latest = latest_features(scheduler.estimate_memory)
+        latest = tenants.latest_features(scheduler.estimate_memory)
         if len(latest.rows):
             parts.append(latest.some(~sampled[latest.rows] | (rng.random(len(latest.rows)) < _LATER_SAMPLES)))
             sampled[latest.rows] = True
     rows, ages = (np.concatenate([getattr(one, name) for one in parts]) for name in ("rows", "ages"))
     features = np.concatenate([one.features for one in parts])
-    features[:, missing_features(sim.jobs)] = 0.0
+    features[:, tenants.missing_features(sim.jobs)] = 0.0
     ends = sim.state.jobs["run_seconds"][0, rows]
     ran = ends > ages
     shares = 1.0 / np.bincount(rows[ran], minlength=len(sim.jobs))[rows[ran]]
@@ -143,7 +136,12 @@ class _Network(nn.Module):
 
 def _tensors(samples: JobSamples) -> JobSamples:
     """Return samples as tensors, with ages and ends in bins."""
-    columns = (samples.features, bins_of(samples.ages), bins_of(samples.ends), samples.weights)
+    columns = (
+        samples.features,
+        tenants.bins_of(samples.ages),
+        tenants.bins_of(samples.ends),
+        samples.weights,
+    )
     return JobSamples(*(torch.as_tensor(column, dtype=torch.float32) for column in columns))
 
 

@@ -15,13 +15,8 @@ from torch import nn
 
 from ringyard.errors import ConfigurationError
 from ringyard_agents.measurements import measurement_kinds, read_measured_rows
-from ringyard_baselines.papers.interference_aware.networks import (
-    PARAMETERS,
-    REFERENCES,
-    InterferenceNetworks,
-    ProfiledJob,
-    job_profiles,
-)
+from ringyard_baselines.papers.interference_aware import networks as interference
+from ringyard_baselines.papers.interference_aware.networks import PARAMETERS, REFERENCES, ProfiledJob
 
 #: titles of `error_rows`
 ERROR_COLUMNS = ("model left out", "GPU", "pairs", "IASP", "IAPP", "guess the mean")
@@ -85,7 +80,7 @@ def measured_pairs(
         suffered = np.array([excess.get((job, one), np.nan) for one in references])
         inflicted = np.array([excess.get((one, job), np.nan) for one in references])
         if np.isfinite([suffered, inflicted]).all() and job not in references:
-            profiles[job] = job_profiles(suffered, inflicted)
+            profiles[job] = interference.job_profiles(suffered, inflicted)
     known = sorted(pair for pair in excess if pair[0] in profiles and pair[1] in profiles)
     if not known:
         wanted = ", ".join(f"{model} with {samples:g} samples" for model, samples in REFERENCES)
@@ -137,7 +132,7 @@ class _Networks(nn.Module):
 
 def train_networks(
     pairs: JobPairs, seed: int = 0, epochs: int = 200, batch_size: int = 128
-) -> InterferenceNetworks:
+) -> interference.InterferenceNetworks:
     """Fit the networks by least squares in speed."""
     torch.set_num_threads(1)  # the matrices are small
     generator = torch.Generator().manual_seed(seed)
@@ -159,7 +154,9 @@ def train_networks(
             optimiser.step()
             decay.step()
     weights = {name: network.layers[name.replace(".", "_")].detach().numpy() for name in PARAMETERS}
-    return InterferenceNetworks({name: array.astype(np.float64) for name, array in weights.items()}, {})
+    return interference.InterferenceNetworks(
+        {name: array.astype(np.float64) for name, array in weights.items()}, {}
+    )
 
 
 def left_out_errors(pairs: JobPairs, seed: int = 0) -> pd.DataFrame:

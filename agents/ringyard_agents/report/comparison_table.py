@@ -17,7 +17,8 @@ from ringyard_agents.report.tables import markdown, pluralize
 NO_VALUE = "-"
 
 _TABLE = yaml.safe_load((config_folder() / "comparison_table.yaml").read_text())
-_NOTES: Mapping[str, str] = _TABLE["notes"]
+#: {name of a note below the table: its text}
+NOTES: Mapping[str, str] = _TABLE["notes"]
 #: (header, metric, format) of columns that are means over workloads
 METRIC_COLUMNS = [(title, *column) for title, column in _TABLE["metrics"].items()]
 #: the same for the parts of the mean JCT other than queueing
@@ -74,7 +75,7 @@ def interval_notes(ranking: Ranking, workloads: int) -> list[str]:
         notes.append("[low, high]: 95 % confidence interval (Student's t of the logarithm)")
     if ranking.compared and ranking.varied:
         compared = pluralize(len(ranking.compared), "comparison")
-        notes.append(_NOTES["p"].format(compared=compared))
+        notes.append(NOTES["p"].format(compared=compared))
     if workloads > 1 and not ranking.varied:
         notes.append("no intervals: every scheduler has equal results on all workloads")
         return notes
@@ -85,21 +86,21 @@ def interval_notes(ranking: Ranking, workloads: int) -> list[str]:
 def equal_workload_notes(different: int, workloads: int) -> list[str]:
     """Return a note if all workloads have the same jobs on the same cluster (see `check_tasks`)."""
     same = workloads > 1 and different < 2
-    return [_NOTES["equal_workloads"].format(workloads=workloads)] if same else []
+    return [NOTES["equal_workloads"].format(workloads=workloads)] if same else []
 
 
 def blocking_notes(ranking: Ranking) -> list[str]:
     """Return notes on blocked jobs, which mean JCTs leave out."""
     if ranking.metric == "blocking_rate":
-        return [_NOTES["all_block"].format(no_value=NO_VALUE)]
+        return [NOTES["all_block"].format(no_value=NO_VALUE)]
     shares = {label: ranking.blocked[label] for label in ranking.rows}
-    return [_NOTES["blocks"].format(label=label, share=share) for label, share in shares.items() if share]
+    return [NOTES["blocks"].format(label=label, share=share) for label, share in shares.items() if share]
 
 
 def window_notes(measured_jobs: Window) -> list[str]:
     """Return a note on the measured jobs, a (first, last) fraction in order of arrival, unless all are."""
     first, last = measured_jobs
-    return [] if (first, last) == (0.0, 1.0) else [_NOTES["window"].format(first=first, last=last)]
+    return [] if (first, last) == (0.0, 1.0) else [NOTES["window"].format(first=first, last=last)]
 
 
 def table_rows(frame: pd.DataFrame, ranking: Ranking) -> list[dict[str, str]]:

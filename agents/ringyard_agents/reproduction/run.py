@@ -224,10 +224,7 @@ def _scheduler(entry: Mapping[str, Any], rule: str | None) -> Any:
 def _trained(
     case: Mapping[str, Any], folder: Path, on_result: Callable[[str], None]
 ) -> dict[str, Mapping[str, Any]]:
-    """Train the agents of a case on its experiment, and return the entries of all its schedulers.
-
-    `train` of a scheduler lists overrides of `ringyard train` beside the case's.
-    """
+    """Train agents with a case's overrides and those in `train` of each; return all schedulers' entries."""
     entries = dict(case["schedulers"])
     for number, (label, entry) in enumerate(entries.items()):
         if "train" in entry:

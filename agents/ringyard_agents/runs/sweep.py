@@ -85,15 +85,6 @@ class Sweep:
             words.append(f"hydra.sweeper.n_trials={self.num_trials}")
         return words
 
-    def remove_replaced(self) -> None:
-        """Remove the files of an earlier sweep of this name, unless this one continues it."""
-        if self.continues:
-            return
-        for record in read_job_records(self.folder):
-            remove_path(self.folder / str(record.number))
-        for name in _OUTPUTS:
-            remove_path(self.folder / name)
-
 
 def plan_sweep(command: str, words: Sequence[str], config_dir: str | None = None) -> Sweep:
     """Plan the sweep of a command line. Its folder must have no run or other sweep."""
@@ -180,7 +171,10 @@ def run_sweep(
     sweep = plan_sweep(command, words, config_dir)
     hydra_error: Exception | None = None
     with locked(sweep.folder):
-        sweep.remove_replaced()
+        if not sweep.continues:
+            replaced = [str(one.number) for one in read_job_records(sweep.folder)]
+            for name in (*replaced, *_OUTPUTS):
+                remove_path(sweep.folder / name)
         with atomic_write(sweep.folder / _FILE) as partial:
             partial.write_text(json.dumps({"command": command, "overrides": words}, indent=2) + "\n")
         if sweep.study is not None:

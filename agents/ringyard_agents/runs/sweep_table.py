@@ -126,25 +126,22 @@ def print_best(sweep: str | Path, only_folder: bool) -> None:
     if len(found) > 1:
         print(f"{len(found)} environments, and objectives compare only within one: the best job of each")
     for best, jobs in found:
+        folder = sweep / str(best.number)
         if only_folder:
-            print(sweep / str(best.number))
-        else:
-            _print_best(sweep, best, jobs, swept_settings(records))
-
-
-def _print_best(sweep: Path, best: JobRecord, jobs: Sequence[JobRecord], names: Sequence[str]) -> None:
-    folder = sweep / str(best.number)
-    print(f"best of {len(jobs)} jobs: {describe_job(best, names)}, objective {best.objective:.6g}")
-    seeds = jobs_by_setting(jobs)[0]
-    if len(seeds) > 1:
-        values = [float(one.objective or 0.0) for one in seeds]
-        spread = f"{min(values):.6g} to {max(values):.6g}"
-        print(f"objective over {len(seeds)} seeds: mean {fmean(values):.6g}, from {spread}")
-    print(f"folder: {folder}")
-    if (folder / AGENT).is_file():
-        print(f"agent: {folder / AGENT}")
-        command = comparison_command("best", folder, best.overrides)
-        print(f"compare on other workloads than the objective: {command}")
+            print(folder)
+            continue
+        described = describe_job(best, swept_settings(records))
+        print(f"best of {len(jobs)} jobs: {described}, objective {best.objective:.6g}")
+        seeds = jobs_by_setting(jobs)[0]
+        if len(seeds) > 1:
+            values = [float(one.objective or 0.0) for one in seeds]
+            spread = f"{min(values):.6g} to {max(values):.6g}"
+            print(f"objective over {len(seeds)} seeds: mean {fmean(values):.6g}, from {spread}")
+        print(f"folder: {folder}")
+        if (folder / AGENT).is_file():
+            print(f"agent: {folder / AGENT}")
+            command = comparison_command("best", folder, best.overrides)
+            print(f"compare on other workloads than the objective: {command}")
 
 
 SEED = "seed"

@@ -31,17 +31,6 @@ _ROWS = 2000  # most rows per simulator
 _INSTANT = 1e-12  # compute seconds of a row that measures a transfer only
 
 
-def check_fabric_names(rows: pd.DataFrame, where: str) -> None:
-    """Raise a ConfigurationError if a network or interconnect of measurements does not ship."""
-    for column in ("network", "interconnect"):
-        there = config_files(column)
-        for name in sorted(set(rows[column]) - {""} - set(there)):
-            raise ConfigurationError(
-                f"{where}: {column} {shown(name)} is no file of conf/{column}; expected one of"
-                f" {', '.join(there)}, or --{column} NAME for all rows"
-            )
-
-
 @functools.cache
 def _part(group: str, *overrides: str) -> Any:
     """Instantiate the performance model or restart cost of a config, RINGYARD_CONF included."""
@@ -73,17 +62,6 @@ def _lack(
 def _shares(rows: pd.DataFrame) -> "pd.Series[Any]":
     """Return whether the neighbour shares the job's GPUs [rows]."""
     return (rows.neighbour != "") & (rows.neighbour_placement == "")
-
-
-def _reasons(rows: pd.DataFrame) -> NDArray[np.str_]:
-    """Return why each row cannot be predicted [rows], "" if it can."""
-    models = {model.name: model for model in catalogue()}
-    columns = (rows.model, rows.neighbour, rows.gpu_type, rows.parameter_servers.notna(), _shares(rows))
-    reasons = [
-        _lack(models.get(one), one, kind, served, shares) or _lack(models.get(two), two, kind, False, shares)
-        for one, two, kind, served, shares in zip(*columns, strict=True)
-    ]
-    return np.array(reasons, dtype=str)
 
 
 def _jobs(rows: pd.DataFrame) -> JobTable:
@@ -190,7 +168,13 @@ def predict_rows(
     The job starts on exactly its placement, on servers of its GPU type that its network joins, beside its
     neighbour. Seconds are of an iteration, or of a restart. `overrides` choose the model.
     """
-    reasons = _reasons(rows)
+    models = {model.name: model for model in catalogue()}
+    columns = (rows.model, rows.neighbour, rows.gpu_type, rows.parameter_servers.notna(), _shares(rows))
+    lacking = [
+        _lack(models.get(one), one, kind, served, shares) or _lack(models.get(two), two, kind, False, shares)
+        for one, two, kind, served, shares in zip(*columns, strict=True)
+    ]
+    reasons = np.array(lacking, dtype=str)
     seconds = np.full(len(rows), np.nan)
     for group in _groups(rows.reset_index(drop=True)[reasons == ""]):
         first: Any = group.iloc[0]
@@ -273,7 +257,13 @@ def _place(placement: str) -> str:
 def _predict_set(measured: MeasuredRows, overrides: Sequence[str]) -> PredictedSet:
     """Predict every row of a set; `overrides` choose the performance model, those of the set follow them."""
     rows = measured.rows
-    check_fabric_names(rows, measured.name)
+    for column in ("network", "interconnect"):
+        there = config_files(column)
+        for name in sorted(set(rows[column]) - {""} - set(there)):
+            raise ConfigurationError(
+                f"{measured.name}: {column} {shown(name)} is no file of conf/{column}; expected one of"
+                f" {', '.join(there)}, or --{column} NAME for all rows"
+            )
     predicted, reasons = predict_rows(rows, [*overrides, *measured.about.overrides])
     seconds = rows.seconds.fillna(rows.restart_seconds)
     error = (predicted - seconds).abs() / seconds

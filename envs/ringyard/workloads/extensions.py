@@ -11,17 +11,8 @@ from typing import Annotated, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.checks import (
-    Bytes,
-    Fraction,
-    NonNegative,
-    NonNegativeInt,
-    Positive,
-    PositiveInt,
-    Weights,
-    checked,
-    shown,
-)
+from ringyard import checks
+from ringyard.checks import Fraction, NonNegative, NonNegativeInt, Positive, PositiveInt, Weights, checked
 from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
 from ringyard.jobs import JobTable
@@ -125,7 +116,7 @@ class PerWorker(Extension):
     """
 
     column: str  #: column of `JobTable`: cores_per_worker (cores) or ram_per_worker (bytes)
-    weights: Annotated[Mapping[Bytes, NonNegative], "of positive sum"]  #: {amount: weight}
+    weights: Annotated[Mapping[checks.Bytes, NonNegative], "of positive sum"]  #: {amount: weight}
 
     def __post_init__(self) -> None:
         known = [one.per_worker for one in RESOURCES]
@@ -303,7 +294,7 @@ class LossCurves(Extension):
         for name in (*self.predictable, *self.unpredictable):
             if name not in known:
                 raise ConfigurationError(
-                    f"workload.loss_curves names {shown(name)}; expected some of {', '.join(known)}"
+                    f"workload.loss_curves names {checks.shown(name)}; expected some of {', '.join(known)}"
                 )
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from ringyard.checks import require_memory, shown
 from ringyard.errors import WorkloadError
 from ringyard.workloads.cells import numbers
+from ringyard.workloads.philly import philly_jobs
 
 #: {first bytes: what the file is and what helps}
 _OTHER_FILES = {
@@ -269,8 +270,6 @@ def _json_rows(text: str) -> Rows:
         if _TWICE in job:
             raise WorkloadError(f"{unit} {place} has {job[_TWICE]!r} twice; expected one value for each name")
     if found and "attempts" in found[0]:
-        from ringyard.workloads.philly import philly_jobs
-
         records, notes = philly_jobs(found)
         return Rows(_text_frame(records), places, unit, notes)
     return Rows(_text_frame(found), places, unit)

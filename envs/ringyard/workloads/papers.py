@@ -77,17 +77,16 @@ def _acceptable_ratio(skew: float | None, count: int, rng: np.random.Generator) 
     """
     if skew is None:
         return np.round(rng.uniform(0.1, 1.0, count), 2)
-    reference = _skew_normal(skew, _REFERENCE_DRAWS, np.random.default_rng(0))
-    low, high = float(reference.min()), float(reference.max())
-    share = np.clip((_skew_normal(skew, count, rng) - low) / (high - low), 0.0, 1.0)
-    return np.round(0.1 + 0.9 * share, 2)
-
-
-def _skew_normal(skew: float, count: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """[count] skew-normal numbers in Azzalini's form: delta |x| + sqrt(1 - delta^2) y."""
     delta = skew / np.sqrt(1.0 + skew**2)
-    x, y = np.abs(rng.standard_normal(count)), rng.standard_normal(count)
-    return delta * x + np.sqrt(1.0 - delta**2) * y
+
+    def skew_normal(count: int, rng: np.random.Generator) -> NDArray[np.float64]:
+        x, y = np.abs(rng.standard_normal(count)), rng.standard_normal(count)
+        return delta * x + np.sqrt(1.0 - delta**2) * y  # Azzalini's form
+
+    reference = skew_normal(_REFERENCE_DRAWS, np.random.default_rng(0))
+    low, high = float(reference.min()), float(reference.max())
+    share = np.clip((skew_normal(count, rng) - low) / (high - low), 0.0, 1.0)
+    return np.round(0.1 + 0.9 * share, 2)
 
 
 @checked("workload")

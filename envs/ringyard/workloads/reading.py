@@ -108,10 +108,7 @@ class Reading:
         return self._extracted(role, self.rows.column(self.columns[role]))
 
     def _extracted(self, role: str, written: "pd.Series[str]") -> "pd.Series[str]":
-        """[rows] what the pattern of a setting, or of its column, matches in texts, "" where it does not.
-
-        A group `each` adds up all its matches, such as the GPUs of several types.
-        """
+        """[rows] what the pattern of a setting, or of its column, matches in texts, "" where it does not."""
         pattern = self.reader.patterns.get(role, self.reader.patterns.get(self.columns[role]))
         if pattern is None:
             return written
@@ -119,7 +116,7 @@ class Reading:
 
         def value(text: str) -> str:
             found = [next(filter(None, one.groups()), one[0]) for one in expression.finditer(text)]
-            several = "each" in expression.groupindex and len(found) > 1
+            several = "each" in expression.groupindex and len(found) > 1  # such as GPUs of several types
             return str(numbers(pd.Series(found)).sum()) if several else "".join(found[:1])
 
         return written.map(value)
