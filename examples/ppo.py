@@ -1,4 +1,4 @@
-"""PPO with masked actions in one file, in the manner of CleanRL: no base class, every step in sight."""
+"""PPO in one file: masked actions in the manner of CleanRL, without a base class, every step in sight."""
 
 import argparse
 
