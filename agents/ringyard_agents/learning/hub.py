@@ -3,7 +3,7 @@
 import re
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,14 +21,19 @@ from ringyard_agents.config.safe_load import Trust, read_plain
 from ringyard_agents.learning.agent import load_agent
 from ringyard_agents.learning.agent_file import AGENT_FILE, find_checkpoint, read_agent
 from ringyard_agents.report.tables import markdown
+from ringyard_agents.runs.atomic_write import write_json
 from ringyard_agents.runs.run_folder import flatten_config
-from ringyard_agents.shipped_agents import ZOO_PREFIX, agent_path
+from ringyard_agents.shipped_agents import agent_path
 
-_CARD = "README.md"
 #: files of an agent on a hub, of which reading runs no code. No other file is read or written.
-_FILES = (AGENT_FILE, _CARD, "record.json", "config.yaml", "run.json", "training.json")
-#: beginnings of the columns of a comparison that a card shows
+_FILES = (AGENT_FILE, "README.md", "config.yaml", "run.json")
+#: beginnings of the columns of a table that a card shows
 _COLUMNS = ("scheduler", "capabilities", "mean JCT", "vs ", "blocked vs ", "p (Holm)", "gap to bound")
+
+_NOTE = (
+    "Rules and options of conf/tuned/{best_from}.yaml. `{rule}` is the agent's allocator without the agent."
+)
+_Result = tuple[str, list[dict[str, str]], str, float]  # (title, rows, notes, mean JCT of the agent)
 
 
 def push(
@@ -37,30 +42,40 @@ def push(
     """Upload an agent and its card to a `repo` OWNER/NAME of the hub, or write them into a `folder`.
 
     A `repo` that begins with ., / or ~ is a folder. The card shows the tables of each `comparison`, a folder
-    of `ringyard compare`.
+    of `ringyard compare`, or those in the record of a pretrained agent.
     """
-    local, file = folder or (repo if _is_folder(repo) else None), find_checkpoint(agent)
+    place, file = folder or (repo if _is_folder(repo) else None), find_checkpoint(agent)
+    if place and Path(place, AGENT_FILE).exists() and not Path(place, "README.md").exists():
+        raise ConfigurationError(f"{place} is a run folder, or has another agent; give another folder")
+    learner, own = read_agent(file, trust)[0]["agent"], load_agent(file, trust=trust)
+    facts = {"algorithm": learner.get("model", learner)["_target_"], "observability": own.observability}
+    facts["capabilities"] = own.capabilities
+    results = [one for run in comparison for one in _compared(Path(run).expanduser(), file)]
     with TemporaryDirectory() as temporary:
-        made = Path(temporary)
+        made, training = Path(temporary), _read(file.with_name("training.json"))
         _copy(file.parent, made)
         shutil.copyfile(file, made / AGENT_FILE)
-        if agent.startswith(ZOO_PREFIX) and file.with_suffix(".json").is_file():
-            shutil.copyfile(file.with_suffix(".json"), made / "record.json")
+        if record := _read(file.with_suffix(".json")):  # of a pretrained agent
+            training, seed = record["training"] | record, record["training"]["shipped_seed"]
+            training |= next(one for one in training["runs"] if one["seed"] == seed)
+            words = shlex.split(training["command"].replace("SEED", str(seed)))[2:]
+            seeds = {"seed": seed, "seeds tried": len(training["runs"])}
+            write_json(made / "run.json", {"arguments": words, "seeds": seeds, "cpu": training["hardware"]})
             with hydra_initialized():
-                config = hydra.compose("train", [*_training_words(made)[0][2:], f"name={file.stem}"])
+                config = hydra.compose("train", [*words, f"name={file.stem}"])
                 OmegaConf.save(config, made / "config.yaml", resolve=True)
-        (made / _CARD).write_text(_card(repo, made, file, comparison, trust))
-        if local is None:
+            for one in (*record["worlds"], *record["elsewhere"]):
+                title = f"{one['title']}, {one['workloads']} workloads"
+                results.append((title, one["rows"], _NOTE.format(**one), one["mean"]))
+        (made / "README.md").write_text(_card(repo, facts, made, training, results))
+        if place is not None:
+            _copy(made, Path(place).expanduser())
+        else:
             from huggingface_hub import HfApi
 
-            print(f"model card: {HfApi().create_repo(repo, exist_ok=True)}")
+            place = HfApi().create_repo(repo, exist_ok=True)
             HfApi().upload_folder(repo_id=repo, folder_path=made)
-            return
-        target = Path(local).expanduser()
-        if (target / AGENT_FILE).exists() and not (target / _CARD).exists():
-            raise ConfigurationError(f"{target} is a run folder, or has another agent; give another folder")
-        _copy(made, target)
-    print(f"agent: {target / AGENT_FILE}\nmodel card: {target / _CARD}")
+    print(f"agent and model card: {place}")
 
 
 def load(repo: str, into: str | None = None, revision: str | None = None) -> None:
@@ -73,19 +88,21 @@ def load(repo: str, into: str | None = None, revision: str | None = None) -> Non
         if not _is_folder(repo):
             from huggingface_hub import snapshot_download
 
-            found = snapshot_download(repo, revision=revision, allow_patterns=[*_FILES], local_dir=temporary)
-            source = Path(found)
+            snapshot_download(repo, revision=revision, allow_patterns=[*_FILES], local_dir=temporary)
+            source = Path(temporary)
         if not (source / AGENT_FILE).is_file():
             raise CheckpointError(
-                f"{repo} has no {AGENT_FILE}, which `ringyard push` writes. Pickles, such as the model.zip of"
-                " Stable-Baselines3, are not loaded from a hub, because reading one runs code"
+                f"{repo} has no {AGENT_FILE}, which `ringyard push` writes. Pickles, such as a model.zip, are"
+                " not loaded from a hub, because reading one runs code"
             )
         read_agent(source / AGENT_FILE, trust=True)  # refuses what is no agent, and imports nothing
         _copy(source, target)
-    words = [f"schedulers=[sjf,srtf,{quoted(f'mine:{target}')}]", _training_words(target)[1]]
-    print(
-        f"agent: {target / AGENT_FILE}\ncompare: {shlex.join(['ringyard', 'compare', *filter(None, words)])}"
-    )
+    words = [
+        f"schedulers=[sjf,srtf,{quoted(f'mine:{target}')}]",
+        *_read(target / "run.json").get("arguments", ()),
+    ]
+    words = [one for one in words if one.startswith(("schedulers=", "experiment="))]
+    print(f"agent: {target / AGENT_FILE}\ncompare: {shlex.join(['ringyard', 'compare', *words])}")
 
 
 def _is_folder(repo: str) -> bool:
@@ -105,104 +122,58 @@ def _read(file: Path) -> dict[str, Any]:
     return read_plain(file, interpolations=True) if file.is_file() else {}
 
 
-def _training_words(folder: Path) -> tuple[list[str], str]:
-    """Return (words of the command that trained the agent of a folder, that with its experiment or "")."""
-    run, record = _read(folder / "run.json"), _read(folder / "record.json")
-    words = ["ringyard", "train", *run.get("arguments", ())]
-    if record:
-        trained = record["training"]
-        words = shlex.split(trained["command"].replace("SEED", str(trained["shipped_seed"])))
-    return words, next((one for one in words if one.startswith("experiment=")), "")
-
-
-def _card(repo: str, made: Path, file: Path, comparisons: Sequence[str], trust: Trust) -> str:
-    """Return the model card of an agent, with numbers from the files in `made` and `comparisons` only."""
-    agent, learner = load_agent(file, trust=trust), read_agent(file, trust)[0]["agent"]
-    record, config, run, training = (_read(made / one) for one in _FILES[2:])
-    facts = {"algorithm": learner.get("model", learner)["_target_"], "observability": agent.observability}
-    facts["capabilities"], (words, experiment) = agent.capabilities, _training_words(made)
-    results, means = list[str](), dict[str, float]()
-    if record:
-        trained, environments = record["training"], [*record["worlds"], *record["elsewhere"]]
-        [best] = (one for one in trained["runs"] if one["seed"] == trained["shipped_seed"])
-        facts["seed"] = f"{best['seed']}, the best of {len(trained['runs'])} on the evaluation workloads"
-        facts |= {"decisions": best["decisions"], "machine": trained["hardware"]}
-        results = [_RECORD_NOTE, markdown([_environment_row(one) for one in environments])]
-        means = {one["title"]: one["mean"] for one in record["worlds"]}
-    if run and training:
-        facts |= {"seed": run["seeds"]["seed"], "decisions": training["decisions"], "machine": run["cpu"]}
-        values = {"this agent": training["best"], **training["baselines"]}.items()
-        rows = [{"": one, training["metric"]: f"{value:,.6g}"} for one, value in values]
-        results = ["On the evaluation workloads, by which training chose the agent:", markdown(rows)]
-    for place in comparisons:
-        shown, measured = _comparison(Path(place).expanduser(), file)
-        results, means = shown + results, means | measured
+def _card(
+    repo: str, facts: dict[str, Any], made: Path, training: Mapping[str, Any], results: Sequence[_Result]
+) -> str:
+    """Return the model card of an agent, with numbers of the files in `made` and of the others given."""
+    config, run = (_read(made / one) for one in _FILES[2:])
+    facts |= {"machine": run.get("cpu"), **run.get("seeds", {})}
     for group in ("environments", "cluster", "workload"):
         inside = flatten_config(config.get(group), group).items()
         facts |= {
             one: value for one, value in inside if one.count(".") < 3 and "_target_" not in f"{one}{value}"
         }
-    metric = {"type": "mean_jct", "name": "mean job completion time (s)"}
-    index = [
-        {
-            "task": {"type": "reinforcement-learning", "name": "scheduling of a GPU cluster"},
-            "dataset": {"type": "ringyard", "name": title},
-            "metrics": [metric | {"value": value}],
-        }
-        for title, value in means.items()
-    ]
-    name = Path(repo).resolve().name
-    return (
-        Path(__file__)
-        .with_name("model_card.md")
-        .read_text()
-        .format(
-            **{"name": name, "repo": repo, "command": shlex.join(words), "experiment": experiment},
-            title=record.get("title", "an agent"),
-            algorithm=facts["algorithm"].rpartition(".")[2],
-            index=yaml.safe_dump({"model-index": [{"name": name, "results": index}]}) if index else "",
-            facts=markdown([{"setting": one, "value": f"{value}"} for one, value in facts.items()]),
-            results="\n\n".join(one.rstrip() for one in results) or "None is stored with this agent.",
+    parts = []
+    if training:
+        facts["decisions"], values = (
+            training["decisions"],
+            {"agent": training["best"], **training["baselines"]},
         )
+        rows = [{"": one, training["metric"]: f"{value:,.6g}"} for one, value in values.items()]
+        parts = ["On the evaluation workloads, by which training chose the agent:", markdown(rows)]
+    found = []
+    for title, rows, notes, mean in results:
+        shown = [{name: row[name] for name in rows[0] if name.startswith(_COLUMNS)} for row in rows]
+        parts += [f"### {title[0].upper()}{title[1:]}", markdown(shown), notes]
+        metric = {"type": "mean_jct", "name": "mean job completion time (s)", "value": mean}
+        task = {"type": "reinforcement-learning", "name": "scheduling of a GPU cluster"}
+        one = {"task": task, "dataset": {"type": "ringyard", "name": title}, "metrics": [metric]}
+        found += [one] if mean > 0 else []  # NaN without served jobs
+    name, template = Path(repo).resolve().name, Path(__file__).with_name("model_card.md").read_text()
+    index = yaml.safe_dump({"model-index": [{"name": name, "results": found}]}) if found else ""
+    return template.format(
+        **{"name": name, "repo": repo, "index": index, "algorithm": facts["algorithm"].rpartition(".")[2]},
+        title=training.get("title", "agent"),
+        command=shlex.join(["ringyard", "train", *run.get("arguments", ["?"])]),
+        facts=markdown([{"setting": one, "value": f"{value}"} for one, value in facts.items() if value]),
+        results="\n\n".join(one.rstrip() for one in parts) or "None is stored with this agent.",
     )
 
 
-_RECORD_NOTE = (
-    "Means over workloads that the training did not use, with 95 % intervals; differences are paired by"
-    " workload. The rule and options of the best published scheduler are tuned on separate workloads. *Its"
-    " allocator* turns the scores of the agent into GPU assignments, and is tuned alike without an agent."
-)
-
-
-def _environment_row(one: Mapping[str, Any]) -> dict[str, str]:
-    """Return a row of an environment in the record of a pretrained agent."""
-    row = {"environment": one["title"], "workloads": str(one["workloads"])}
-    row["mean JCT [95% CI] (s)"] = one["rows"][0]["mean JCT [95% CI] (s)"]
-    row["best published, its mean JCT (s)"] = f"`{one['best']}`, {one['best_mean']:,.0f}"
-    for name, key in (("best published", "against_best"), ("its allocator", "against_rule")):
-        row[f"vs {name}"] = "{:+.1f}% [{:+.1f}, {:+.1f}]".format(*(100 * part for part in one[key]))
-    return row
-
-
-def _comparison(place: Path, file: Path) -> tuple[list[str], dict[str, float]]:
-    """Return (parts of a card, {title of an environment: mean JCT}) of a comparison with an agent."""
+def _compared(place: Path, file: Path) -> Iterator[_Result]:
+    """Yield the results of a folder of `ringyard compare` in which an agent is."""
     entries = [SchedulerEntry.read(one) for one in _read(place / "config.yaml").get("schedulers", ())]
     agents = {agent_path(one.checkpoint).resolve(): one.label for one in entries if one.is_agent}
     label = agents.get(file.resolve(), agents.get(file.resolve().parent))
     tables = sorted(place.rglob("table.csv"))
     if label is None or not tables or file.stat().st_mtime > tables[0].stat().st_mtime:
-        raise ConfigurationError(
-            f"comparison is {str(place)!r}; expected a folder of `ringyard compare` with {file} among the"
-            " schedulers, after its training"
-        )
-    words, means = ["ringyard", "compare", *_read(place / "run.json")["arguments"]], dict[str, float]()
-    parts = [f"```\n{shlex.join(words)}\n```"]
+        expected = f"a folder of `ringyard compare` with {file} among the schedulers, after its training"
+        raise ConfigurationError(f"comparison is {str(place)!r}; expected {expected}")
+    command = shlex.join(["ringyard", "compare", *_read(place / "run.json")["arguments"]])
     for table in tables:
-        own = pd.read_csv(table).set_index("scheduler").loc[label]
-        title = f"{table.parent.name}, {own['workloads']} workloads"
-        means |= {title: float(own["mean_jct"])} if own["mean_jct"] > 0 else {}  # NaN without served jobs
+        own: Any = pd.read_csv(table).set_index("scheduler").loc[label]
         text, _, notes = table.with_suffix(".md").read_text().partition("\n\n")
         names, _, *rows = ([cell.strip() for cell in one.split("|")[1:]] for one in text.splitlines())
-        shown = [i for i, name in enumerate(names) if name.startswith(_COLUMNS)]
-        parts += [f"{title}:", markdown([{names[i]: row[i] for i in shown} for row in rows]), notes]
-    return parts, means
+        title = f"{table.parent.name}, {own['workloads']} workloads"
+        shown = [dict(zip(names, row, strict=False)) for row in rows]
+        yield title, shown, f"```\n{command}\n```\n\n{notes}", float(own["mean_jct"])
