@@ -83,7 +83,7 @@ def decisions(config, policy):
 
 
 def differences(file, seen, policy):
-    """Yield (differences of actions, or of log probabilities of discrete ones, outputs) of graph and policy."""
+    """Yield (differences of actions or log probabilities of graph and policy, outputs of the graph)."""
     session = onnxruntime.InferenceSession(file)
     names = [one.name for one in session.get_inputs()]
     for observations, masks, action in seen:

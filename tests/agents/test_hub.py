@@ -114,6 +114,7 @@ def test_a_run_is_pushed_loaded_and_compared(trained, here, tmp_path):
     summary = json.loads((trained / "training.json").read_text())
     assert f"| agent | {summary['best']:,.6g} |" in body
     assert "| cluster.num_servers | 8 |" in body
+    assert "| seed | 0 |" in body
     said = here("load", "./out", "--into", "runs/again").out
     assert "experiment=sharing" in said
     assert "mine:runs/again" in said

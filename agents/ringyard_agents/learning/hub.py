@@ -29,10 +29,7 @@ from ringyard_agents.shipped_agents import agent_path
 _FILES = (AGENT_FILE, "README.md", "config.yaml", "run.json")
 #: beginnings of the columns of a table that a card shows
 _COLUMNS = ("scheduler", "capabilities", "mean JCT", "vs ", "blocked vs ", "p (Holm)", "gap to bound")
-
-_NOTE = (
-    "Rules and options of conf/tuned/{best_from}.yaml. `{rule}` is the agent's allocator without the agent."
-)
+_NOTE = "Options are of conf/tuned/{best_from}.yaml. `{rule}` is the agent's allocator without the agent."
 _Result = tuple[str, list[dict[str, str]], str, float]  # (title, rows, notes, mean JCT of the agent)
 
 
@@ -44,8 +41,9 @@ def push(
     A `repo` that begins with ., / or ~ is a folder. The card shows the tables of each `comparison`, a folder
     of `ringyard compare`, or those in the record of a pretrained agent.
     """
-    place, file = folder or (repo if _is_folder(repo) else None), find_checkpoint(agent)
-    if place and Path(place, AGENT_FILE).exists() and not Path(place, "README.md").exists():
+    local, file = _is_folder(repo), find_checkpoint(agent)
+    place = Path(folder or repo).expanduser() if folder or local else None
+    if place and (place / AGENT_FILE).exists() and not (place / "README.md").exists():
         raise ConfigurationError(f"{place} is a run folder, or has another agent; give another folder")
     learner, own = read_agent(file, trust)[0]["agent"], load_agent(file, trust=trust)
     facts = {"algorithm": learner.get("model", learner)["_target_"], "observability": own.observability}
@@ -69,13 +67,13 @@ def push(
                 results.append((title, one["rows"], _NOTE.format(**one), one["mean"]))
         (made / "README.md").write_text(_card(repo, facts, made, training, results))
         if place is not None:
-            _copy(made, Path(place).expanduser())
+            _copy(made, place)
         else:
             from huggingface_hub import HfApi
 
-            place = HfApi().create_repo(repo, exist_ok=True)
+            url = HfApi().create_repo(repo, exist_ok=True)
             HfApi().upload_folder(repo_id=repo, folder_path=made)
-    print(f"agent and model card: {place}")
+    print(f"agent and model card: {place or url}")
 
 
 def load(repo: str, into: str | None = None, revision: str | None = None) -> None:
@@ -91,17 +89,13 @@ def load(repo: str, into: str | None = None, revision: str | None = None) -> Non
             snapshot_download(repo, revision=revision, allow_patterns=[*_FILES], local_dir=temporary)
             source = Path(temporary)
         if not (source / AGENT_FILE).is_file():
-            raise CheckpointError(
-                f"{repo} has no {AGENT_FILE}, which `ringyard push` writes. Pickles, such as a model.zip, are"
-                " not loaded from a hub, because reading one runs code"
-            )
+            pickles = "pickles, such as a model.zip, are not loaded, because reading one runs code"
+            raise CheckpointError(f"{repo} has no {AGENT_FILE} of `ringyard push`; {pickles}")
         read_agent(source / AGENT_FILE, trust=True)  # refuses what is no agent, and imports nothing
         _copy(source, target)
-    words = [
-        f"schedulers=[sjf,srtf,{quoted(f'mine:{target}')}]",
-        *_read(target / "run.json").get("arguments", ()),
-    ]
-    words = [one for one in words if one.startswith(("schedulers=", "experiment="))]
+    words = _read(target / "run.json").get("arguments", ())
+    words = [str(one) for one in words if re.fullmatch(r"experiment=\w+", str(one))]
+    words.append(f"schedulers=[sjf,srtf,{quoted(f'mine:{target}')}]")
     print(f"agent: {target / AGENT_FILE}\ncompare: {shlex.join(['ringyard', 'compare', *words])}")
 
 
@@ -130,18 +124,8 @@ def _card(
     facts |= {"machine": run.get("cpu"), **run.get("seeds", {})}
     for group in ("environments", "cluster", "workload"):
         inside = flatten_config(config.get(group), group).items()
-        facts |= {
-            one: value for one, value in inside if one.count(".") < 3 and "_target_" not in f"{one}{value}"
-        }
-    parts = []
-    if training:
-        facts["decisions"], values = (
-            training["decisions"],
-            {"agent": training["best"], **training["baselines"]},
-        )
-        rows = [{"": one, training["metric"]: f"{value:,.6g}"} for one, value in values.items()]
-        parts = ["On the evaluation workloads, by which training chose the agent:", markdown(rows)]
-    found = []
+        facts |= {one: of for one, of in inside if one.count(".") < 3 and "_target_" not in f"{one}{of}"}
+    parts, found = list[str](), list[dict[str, Any]]()
     for title, rows, notes, mean in results:
         shown = [{name: row[name] for name in rows[0] if name.startswith(_COLUMNS)} for row in rows]
         parts += [f"### {title[0].upper()}{title[1:]}", markdown(shown), notes]
@@ -149,13 +133,18 @@ def _card(
         task = {"type": "reinforcement-learning", "name": "scheduling of a GPU cluster"}
         one = {"task": task, "dataset": {"type": "ringyard", "name": title}, "metrics": [metric]}
         found += [one] if mean > 0 else []  # NaN without served jobs
+    if training:
+        facts["decisions"] = training["decisions"]
+        values = {"agent": training["best"], **training["baselines"]}.items()
+        rows = [{"": one, training["metric"]: f"{value:,.6g}"} for one, value in values]
+        parts += ["On the evaluation workloads, by which training chose the agent:", markdown(rows)]
     name, template = Path(repo).resolve().name, Path(__file__).with_name("model_card.md").read_text()
     index = yaml.safe_dump({"model-index": [{"name": name, "results": found}]}) if found else ""
     return template.format(
         **{"name": name, "repo": repo, "index": index, "algorithm": facts["algorithm"].rpartition(".")[2]},
-        title=training.get("title", "agent"),
+        title=training.get("title", "trained by the command below"),
         command=shlex.join(["ringyard", "train", *run.get("arguments", ["?"])]),
-        facts=markdown([{"setting": one, "value": f"{value}"} for one, value in facts.items() if value]),
+        facts=markdown([{"": one, "value": f"{of}"} for one, of in facts.items() if of not in (None, [])]),
         results="\n\n".join(one.rstrip() for one in parts) or "None is stored with this agent.",
     )
 
