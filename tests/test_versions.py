@@ -38,7 +38,7 @@ def test_the_oldest_versions_are_those_that_are_allowed():
 
 def test_what_is_pinned_is_allowed():
     pinned = pins("constraints.txt")
-    for one in needed("agents", "sweeps", "docs", "dev"):
+    for one in needed("agents", "hub", "onnx", "sweeps", "docs", "dev"):
         assert one.specifier.contains(pinned[one.name.lower()], prereleases=True), one
 
 
