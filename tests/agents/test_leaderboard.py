@@ -113,7 +113,7 @@ def test_hidden_levels_depend_on_the_secret_alone(tmp_path):
         (["--secret", "LONG"], "--set is test, and --secret has 16 characters; expected"),
         (["--set", "hidden", "--secret", "none"], "No such file or directory: none"),
         (["mine:model.zip"], "model.zip"),
-        (["srff"], "expected srtf"),
+        (["pollx"], "expected pollux"),
     ],
 )
 def test_wrong_words_are_one_line_before_anything_runs(words, said, few, tmp_path, monkeypatch, capsys):
