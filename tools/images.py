@@ -142,7 +142,7 @@ def profiles(content: Any, file: Path) -> None:
                 [line] = axes.plot(scores, row["profile"], label=label)
                 axes.fill_between(scores, *row["profile_band"], alpha=0.15, color=line.get_color())
         axes.set(xlabel="mean JCT of the best published scheduler / that of the agent")
-        axes.set_ylabel("share of seeds and environments with at least this score")
+        axes.set_ylabel("share of runs with at least this score")
 
     save_figure(file, draw, "Performance profiles of the learners over five environments and three seeds")
 
