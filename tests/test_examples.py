@@ -49,7 +49,7 @@ def example(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(str(FOLDER))
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", [])
+    monkeypatch.setattr(sys, "argv", ["python"])
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     with warnings.catch_warnings():
