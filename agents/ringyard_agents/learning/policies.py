@@ -44,22 +44,6 @@ class IdentityExtractor(BaseFeaturesExtractor):
         return observations
 
 
-def _require_blocks(space: spaces.Space[Any]) -> None:
-    """Raise a ConfigurationError unless the pointer policy can read a `space`."""
-    if not isinstance(space, spaces.Dict) or set(_REQUIRED) - set(space.spaces):
-        raise ConfigurationError(
-            f"the pointer policy needs a Dict observation with {', '.join(_REQUIRED)}"
-            f"; got {space} (with flat=true, use another policy)"
-        )
-    for name in space.spaces:
-        if name not in _SUPPORTED:
-            raise ConfigurationError(
-                f"the pointer policy does not support the observation's block {name!r}; it reads"
-                f" {', '.join(_SUPPORTED)}; choose an observation with these blocks only, or add the"
-                " block to ringyard_agents/learning/policies.py"
-            )
-
-
 def items_of(blocks: dict[str, Tensor], name: str, *shape: int) -> Tensor:
     """Concatenate the blocks [B, ...] of items of the kind `name` to `[B, *shape, features]`."""
     parts = [blocks[part] for part in _ITEMS[name] if part in blocks]
@@ -202,7 +186,19 @@ class PointerPolicy(MaskableActorCriticPolicy):
         if use_sde:
             raise ConfigurationError("use_sde is True; expected False, because actions are discrete")
         require("width", width, Annotated[int, "[2, 65536]"])
-        _require_blocks(observation_space)
+        blocks = observation_space.spaces if isinstance(observation_space, spaces.Dict) else {}
+        if set(_REQUIRED) - set(blocks):
+            raise ConfigurationError(
+                f"the pointer policy needs a Dict observation with {', '.join(_REQUIRED)}"
+                f"; got {observation_space} (with flat=true, use another policy)"
+            )
+        for name in blocks:
+            if name not in _SUPPORTED:
+                raise ConfigurationError(
+                    f"the pointer policy does not support the observation's block {name!r}; it reads"
+                    f" {', '.join(_SUPPORTED)}; choose an observation with these blocks only, or add the"
+                    " block to ringyard_agents/learning/policies.py"
+                )
         self.width = width
         super().__init__(
             observation_space,

@@ -15,10 +15,9 @@ from torch.utils.tensorboard import SummaryWriter, summary
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.mdp.env import ClusterEnv
 from ringyard_agents.config.safe_load import check_plain
-from ringyard_agents.learning.agent import choose_action
 from ringyard_agents.learning.agent_file import AGENT_FILE, LAST_FILE, save_agent
 from ringyard_agents.learning.checkpoint import Checkpoint
-from ringyard_agents.learning.evaluation import Evaluation
+from ringyard_agents.learning.evaluation import Evaluation, episode_metrics
 from ringyard_agents.learning.learner import EnvConfigs, Learner
 from ringyard_agents.report.learning_curves import draw_learning_curves
 from ringyard_agents.report.tensorboard import add_images, record_text
@@ -154,12 +153,7 @@ class TrainingRun:
         files = draw_learning_curves(find_runs([str(self.folder)])[0], self.folder)
         config = next(iter(self.evaluation.environments.values()))
         env = ClusterEnv(config, render_mode="rgb_array")
-        observation, info = env.reset(options={"workload": 0})
-        done = False
-        while not done:
-            action = choose_action(self.learner.policy, observation, info["action_mask"])
-            observation, _, terminated, truncated, info = env.step(action)
-            done = terminated or truncated
+        episode_metrics(self.learner.policy, env.batch)
         schedule = env.render()  # [height, width, 3] pixels
         env.close()
         writer, results = self._scalars.events, self._summary()
