@@ -44,6 +44,10 @@ class IdentityExtractor(BaseFeaturesExtractor):
         return observations
 
 
+#: arguments of a policy of Stable-Baselines3 whose network reads blocks and keeps its initial weights
+READS_BLOCKS: dict[str, Any] = {"features_extractor_class": IdentityExtractor, "ortho_init": False}
+
+
 def items_of(blocks: dict[str, Tensor], name: str, *shape: int) -> Tensor:
     """Concatenate the blocks [B, ...] of items of the kind `name` to `[B, *shape, features]`."""
     parts = [blocks[part] for part in _ITEMS[name] if part in blocks]
@@ -200,18 +204,8 @@ class PointerPolicy(MaskableActorCriticPolicy):
                     " block to ringyard_agents/learning/policies.py"
                 )
         self.width = width
-        super().__init__(
-            observation_space,
-            action_space,
-            lr_schedule,
-            ortho_init=False,
-            features_extractor_class=IdentityExtractor,
-            optimizer_kwargs=optimizer_kwargs,
-        )
-
-    def extract_features(self, obs: Any, features_extractor: BaseFeaturesExtractor | None = None) -> Any:
-        """Return the blocks `obs` as float32, without a `features_extractor`."""
-        return {name: block.float() for name, block in obs.items()}
+        options = {"optimizer_kwargs": optimizer_kwargs, **READS_BLOCKS}
+        super().__init__(observation_space, action_space, lr_schedule, **options)
 
     def _build_mlp_extractor(self) -> None:
         assert isinstance(self.observation_space, spaces.Dict)
@@ -226,8 +220,8 @@ class PointerPolicy(MaskableActorCriticPolicy):
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
         data: dict[str, Any] = super()._get_constructor_parameters()
-        known = {name: data[name] for name in ("observation_space", "action_space", "optimizer_kwargs")}
-        return {**known, "lr_schedule": self._dummy_schedule, "width": self.width}
+        known = ("observation_space", "action_space", "lr_schedule", "optimizer_kwargs")
+        return {name: data[name] for name in known} | {"width": self.width}
 
 
 class NetworkLearner(ABC):

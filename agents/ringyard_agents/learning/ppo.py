@@ -51,10 +51,6 @@ class DecisionBatch(NamedTuple):
     advantages: Floats  #: [decisions] advantages
     returns: Floats  #: [decisions] targets of the critic. Not read if vf_coef is 0.
 
-    def select(self, rows: Ids) -> "DecisionBatch":
-        """Return the decisions of some rows, by index."""
-        return DecisionBatch(*(index_rows(column, rows) for column in self))
-
 
 class Categorical:
     """Distributions over discrete actions, of [decisions, actions] logits and masks (None: all are valid)."""
@@ -171,7 +167,7 @@ def add_ppo_gradient(
     parts = np.array_split(rows, max(1, round(len(rows) / _DECISIONS_PER_PART)))
 
     def loss_of(rows: Ids) -> tuple[Tensor, NDArray[np.float64]]:
-        part, device = batch.select(rows), network.device
+        part, device = DecisionBatch(*(index_rows(column, rows) for column in batch)), network.device
         distribution, values = evaluate_network(network, part.observations, part.masks, vf_coef > 0)
         entropies: Any = distribution.entropy()
         entropy = entropies.sum()

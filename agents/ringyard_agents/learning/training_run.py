@@ -24,7 +24,7 @@ from ringyard_agents.report.tensorboard import add_images, record_text
 from ringyard_agents.runs.atomic_write import atomic_write, write_json
 from ringyard_agents.runs.run_index import find_runs
 
-_SUMMARY = "training.json"
+SUMMARY_FILE = "training.json"
 _STEP = "decisions"
 
 #: absolute weight above which training has diverged
@@ -60,12 +60,6 @@ def set_up_learner(
         if saved is None:
             raise
         raise CheckpointError(f"cannot resume from {folder / LAST_FILE}: {error}") from error
-
-
-def remove_run(folder: Path) -> None:
-    """Remove the checkpoints and the summary of a training run, before another starts in its folder."""
-    for name in (LAST_FILE, AGENT_FILE, _SUMMARY):
-        (folder / name).unlink(missing_ok=True)
 
 
 class _ScalarLog:
@@ -204,9 +198,8 @@ class TrainingRun:
             "baselines": dict(evaluation.baselines),
         }
         if constraint is not None:
-            bounds = {"metric": constraint.metric, "bounds": dict(constraint.bounds)}
-            ratio = {"best_ratio_to_bound": evaluation.best_bound_ratio}
-            summary["constraint"] = bounds | ratio
+            summary["constraint"] = {"metric": constraint.metric, "bounds": dict(constraint.bounds)}
+            summary["constraint"]["best_ratio_to_bound"] = evaluation.best_bound_ratio
         return summary
 
     def save(self) -> None:
@@ -214,7 +207,7 @@ class TrainingRun:
         last, summary = self._state
         self._scalars.flush()
         last.write(self.folder / LAST_FILE)
-        write_json(self.folder / _SUMMARY, summary)
+        write_json(self.folder / SUMMARY_FILE, summary)
         self._saved_at = time.monotonic()
         self._call_on_checkpoint(LAST_FILE)
 
