@@ -143,10 +143,8 @@ def _print_error(command: str, line: str, error: BaseException) -> None:
 def _open_streams() -> None:
     """Replace standard streams that the shell has closed by the null device."""
     if None in (sys.stdin, sys.stdout, sys.stderr):
-        while (
-            descriptor := os.open(os.devnull, os.O_RDWR)
-        ) <= 2:  # so that no file of ours becomes a standard stream
-            pass
+        while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+            pass  # so that no file of ours becomes a standard stream
         os.close(descriptor)
         null = open(os.devnull, "r+")
         sys.stdin, sys.stdout, sys.stderr = (one or null for one in (sys.stdin, sys.stdout, sys.stderr))
@@ -167,9 +165,7 @@ def _one_line_warnings(command: str) -> Iterator[None]:
     default = warnings.formatwarning
     printed: set[str] = set()  # a file can be read, and warned of, several times
 
-    def plain(
-        message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
-    ) -> str:
+    def plain(message: Warning | str, category: type[Warning], *place: Any, **line: Any) -> str:
         from ringyard.errors import ConfigurationWarning, WorkloadWarning
 
         if issubclass(category, ConfigurationWarning | WorkloadWarning):
@@ -177,7 +173,7 @@ def _one_line_warnings(command: str) -> Iterator[None]:
             new = text not in printed
             printed.add(text)
             return text if new else ""
-        return default(message, category, filename, lineno, line)
+        return default(message, category, *place, **line)
 
     warnings.formatwarning = plain
     try:

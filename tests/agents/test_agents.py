@@ -29,7 +29,7 @@ from ringyard_agents.learning import ppo
 from ringyard_agents.learning.agent import AgentScheduler
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.cloning import CloneTeacher, QueueTeacher
-from ringyard_agents.learning.episodes import EpisodeRunner
+from ringyard_agents.learning.episodes import EpisodeBatch, EpisodeRunner
 from ringyard_agents.learning.evaluation import episode_metrics
 from ringyard_agents.learning.group_relative import GroupRelative, group_advantages
 from ringyard_agents.learning.learner import adapt_env_config
@@ -169,9 +169,9 @@ def test_group_advantages_by_hand():
     times = np.array([[0.0, 0.0], [1.0, 1.0]])
     valid = np.ones((2, 2), bool)
     ends = np.array([2.0, 2.0])
-    whole = group_advantages(rewards, times, valid, ends, 2, "episode")
+    whole = group_advantages(EpisodeBatch(rewards, times, valid, ends), 2, "episode")
     assert whole == pytest.approx(np.array([[1.0, -1.0], [1.0, -1.0]]), rel=1e-4)
-    aligned = group_advantages(rewards, times, valid, ends, 2, "time_aligned")
+    aligned = group_advantages(EpisodeBatch(rewards, times, valid, ends), 2, "time_aligned")
     unscaled = np.array([[2.0, -2.0], [1.5, -1.5]])  # to go -2, -6 | -1, -4 against means -4 | -2.5
     assert aligned == pytest.approx(unscaled / unscaled.std(), rel=1e-4)
 
@@ -181,7 +181,7 @@ def test_group_advantages_ignore_what_comes_after_the_end():
     times = np.array([[0.0, 0.0], [5.0, 1.0]])
     valid = np.array([[True, True], [False, True]])
     for credit in ("episode", "time_aligned"):
-        advantages = group_advantages(rewards, times, valid, np.array([1.0, 2.0]), 2, credit)
+        advantages = group_advantages(EpisodeBatch(rewards, times, valid, np.array([1.0, 2.0])), 2, credit)
         assert advantages[1, 0] == 0
         assert advantages[0, 0] > 0 > advantages[0, 1]
 
@@ -189,7 +189,8 @@ def test_group_advantages_ignore_what_comes_after_the_end():
 def test_equal_episodes_have_no_advantage():
     rewards = np.tile(np.array([[-1.0], [-3.0]], np.float32), 4)
     times = np.tile(np.array([[0.0], [2.0]]), 4)
-    advantages = group_advantages(rewards, times, np.ones((2, 4), bool), np.full(4, 8.0), 4, "time_aligned")
+    episodes = EpisodeBatch(rewards, times, np.ones((2, 4), bool), np.full(4, 8.0))
+    advantages = group_advantages(episodes, 4, "time_aligned")
     assert np.abs(advantages).max() < 1e-6
 
 
@@ -198,7 +199,8 @@ def test_equal_episodes_have_no_advantage_whenever_they_were_decided_in():
     times = np.array([[0.0, 0.0], [10.0, 60.0]])
     rewards = np.array([[-10.0, -60.0], [-100.0, -50.0]], np.float32)
     ends = np.array([110.0, 110.0])
-    advantages = group_advantages(rewards, times, np.ones((2, 2), bool), ends, 2, "time_aligned")
+    episodes = EpisodeBatch(rewards, times, np.ones((2, 2), bool), ends)
+    advantages = group_advantages(episodes, 2, "time_aligned")
     assert np.abs(advantages).max() < 1e-6
 
 

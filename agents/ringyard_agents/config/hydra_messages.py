@@ -1,6 +1,7 @@
 """Messages for errors of Hydra and OmegaConf in command lines, which say what to type instead."""
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import yaml
@@ -32,9 +33,11 @@ def explain_error(error: Exception) -> str:
     if found := re.search(r"Could not find '(.+)/(.+)'\s+Available options in '.+':([^']*)", message):
         group, choice, options = found.groups()
         return f"{group} is {choice!r}; expected {suggest(choice, options.split())}; see --help {group}"
-    if found := re.match("Could not override '([^']+)'", message):
-        return _explain_unknown_setting(found[1], error.__cause__, key) or _join_lines(message)
-    return _join_lines(message)
+    found = re.match("Could not override '([^']+)'", message)
+    if found and (explained := _explain_unknown_setting(found[1], error.__cause__, key)):
+        return explained
+    lines = (line.strip() for line in message.splitlines() if line.strip())
+    return " ".join(line if line[-1] in ".:;,?!" else f"{line}." for line in lines).rstrip(".")
 
 
 def _explain_renamed(message: str, cause: BaseException | None, key: str) -> str | None:
@@ -60,17 +63,11 @@ def _explain_renamed(message: str, cause: BaseException | None, key: str) -> str
     return explain_renamed("settings", key) or explain_renamed("settings", found[1])
 
 
-def _join_lines(message: str) -> str:
-    lines = (line.strip() for line in message.splitlines() if line.strip())
-    return " ".join(line if line[-1] in ".:;,?!" else f"{line}." for line in lines).rstrip(".")
-
-
-def _paths_to(name: str, config: Any, prefix: str) -> list[str]:
-    """Return the dotted paths of settings called `name` inside a plain config, the outermost first."""
-    if not isinstance(config, dict):
-        return []
-    deeper = [path for key, value in config.items() for path in _paths_to(name, value, f"{prefix}{key}.")]
-    return [prefix + name] * (name in config) + sorted(deeper, key=lambda path: path.count("."))
+def setting_paths(config: Any, prefix: str = "") -> Iterator[str]:
+    """Yield the dotted paths of all settings in a plain config, each before those inside of it."""
+    for name, value in config.items() if isinstance(config, dict) else ():
+        yield f"{prefix}{name}"
+        yield from setting_paths(value, f"{prefix}{name}.")
 
 
 def _explain_unknown_setting(name: str, cause: BaseException | None, key: str) -> str | None:
@@ -84,9 +81,10 @@ def _explain_unknown_setting(name: str, cause: BaseException | None, key: str) -
     if not isinstance(around, DictConfig):
         return None
     place, _, last = key.rpartition(".")
-    inner = _paths_to(last, OmegaConf.to_container(around, resolve=False), f"{place}." * bool(place))
-    if inner:
-        return f"{name}: there is no {last}{' in ' + place if place else ''}; expected {inner[0]}"
+    paths = setting_paths(OmegaConf.to_container(around, resolve=False), f"{place}." * bool(place))
+    if inner := [path for path in paths if path.rpartition(".")[2] == last]:
+        outermost = min(inner, key=lambda path: path.count("."))
+        return f"{name}: there is no {last}{' in ' + place if place else ''}; expected {outermost}"
     known = [str(one) for one in around if not str(one).startswith("_") and one != "hydra"]
     if not place:
         known += ["experiment", "form", "debug", *(["sweep"] if "agent" in around else [])]

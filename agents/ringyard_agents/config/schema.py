@@ -4,7 +4,7 @@ import functools
 import operator
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
@@ -16,6 +16,7 @@ from ringyard.config_folder import config_folder
 from ringyard.errors import ConfigurationError, ConfigurationWarning
 from ringyard.renamed import explain_renamed
 from ringyard.sim.metrics import Window
+from ringyard_agents.config.hydra_messages import setting_paths
 from ringyard_agents.config.target_validation import check_targets
 
 #: range of the seeds of random generators
@@ -73,7 +74,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 def check_settings(command: str, config: DictConfig) -> None:
     """Check a composed config against `SETTINGS`."""
-    for path in _paths(config):
+    for path in setting_paths(OmegaConf.to_container(config, resolve=False)):
         if renamed := explain_renamed("settings", path):
             raise ConfigurationError(renamed)
     # an experiment may have settings of several commands
@@ -90,16 +91,6 @@ def check_settings(command: str, config: DictConfig) -> None:
         value = around[key]
         is_container = OmegaConf.is_config(value)
         require(name, OmegaConf.to_container(value, resolve=True) if is_container else value, annotation)
-
-
-def _paths(config: DictConfig, prefix: str = "") -> Iterator[str]:
-    """Dotted paths of all keys of a config."""
-    for name in config:
-        path = prefix + str(name)
-        yield path
-        value = config._get_node(name)
-        if isinstance(value, DictConfig) and not value._is_none():
-            yield from _paths(value, f"{path}.")
 
 
 def check_groups(command: str, config: DictConfig) -> None:

@@ -54,18 +54,6 @@ def agent_capabilities(actions: ActionKind) -> Capabilities:
     return capabilities
 
 
-def choose_action(policy: Policy, observation: Any, mask: Any) -> Any:
-    """Return the action of a `policy` for an `observation` and `mask` as in `AgentScheduler.act`."""
-    masks = np.asarray(mask, np.bool_)
-    if masks.ndim == 2:
-        return policy.act(observation, masks)
-    if isinstance(observation, dict):
-        batch: Any = {name: block[None] for name, block in observation.items()}
-    else:
-        batch = np.asarray(observation)[None]
-    return policy.act(batch, masks[None])[0]
-
-
 def _shapes(space: spaces.Space[Any]) -> set[str]:
     if isinstance(space, spaces.Dict):
         return {f"{name} {block.shape}" for name, block in space.items()}
@@ -142,7 +130,14 @@ class AgentScheduler(Scheduler):
         Raises:
             CheckpointError: observations or masks have other shapes than in training.
         """
-        return choose_action(self.policy, observation, mask)
+        masks = np.asarray(mask, np.bool_)
+        if masks.ndim == 2:
+            return self.policy.act(observation, masks)
+        if isinstance(observation, dict):
+            batch: Any = {name: block[None] for name, block in observation.items()}
+        else:
+            batch = np.asarray(observation)[None]
+        return self.policy.act(batch, masks[None])[0]
 
     def run_compiled(self, sim: Simulator) -> None:
         """Simulate until every job has ended. See `CompiledScheduler.run_compiled`."""

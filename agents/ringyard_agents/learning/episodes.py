@@ -70,9 +70,7 @@ class EpisodeRunner:
         continued. None: all.
         """
         batch = self.batch
-        rewards: list[Floats] = []
-        times: list[NDArray[np.float64]] = []
-        valid: list[Masks] = []
+        rewards, times, valid = list[Floats](), list[NDArray[np.float64]](), list[Masks]()
         while len(times) < max_decisions:
             active = ~(batch.done | batch.truncated)
             active[num_clusters:] &= num_clusters is None

@@ -158,55 +158,47 @@ class EvaluationWorkloads(NamedTuple):
             means[label] = _mean((one.metrics for one in run_tasks(tasks, 1, lambda result: None)), metric)
         return means
 
+    def measure_baselines(self, schedulers: Sequence[Any], metric: str) -> dict[str, float]:
+        """Return {label: geometric mean over environments of the mean metric} of `evaluate.schedulers`."""
+        entries = [SchedulerEntry.read(one, "evaluate.schedulers") for one in schedulers]
+        return {entry.label: _geometric_mean(self.mean_metrics(entry, metric).values()) for entry in entries}
 
-def measure_baselines(
-    schedulers: Sequence[Any], workloads: EvaluationWorkloads, metric: str
-) -> dict[str, float]:
-    """Return {label: geometric mean over environments of the mean metric} of `evaluate.schedulers`."""
-    entries = [SchedulerEntry.read(one, "evaluate.schedulers") for one in schedulers]
-    return {entry.label: _geometric_mean(workloads.mean_metrics(entry, metric).values()) for entry in entries}
+    def build_constraint(
+        self, learner: Any, metric: str | None, bound: Any, multiplier_learning_rate: float
+    ) -> Constraint | None:
+        """Build the constraint of a run from the settings `constraint.*` (None: there is none).
 
-
-def build_constraint(
-    learner: Any,
-    metric: str | None,
-    bound: Any,
-    multiplier_learning_rate: float,
-    workloads: EvaluationWorkloads,
-) -> Constraint | None:
-    """Build the constraint of a run from the settings `constraint.*` (None: there is none).
-
-    The `learner` must have the attribute `constraint`. A `bound` is a number, or the metric of the entry of a
-    scheduler: not 0, and with all jobs, none cut off by a time limit.
-    """
-    if metric is None and bound is None:
-        return None
-    if not hasattr(learner, "constraint"):
-        raise ConfigurationError(
-            "constraint: this agent does not support constraints; expected one that scores jobs"
-            " (agent=evolution, with action=scores observation=live_jobs), or no constraint.metric and"
-            " constraint.bound"
-        )
-    if metric is None or bound is None:
-        raise ConfigurationError(
-            f"constraint.metric is {metric} and constraint.bound is {bound}; expected both, such as"
-            " constraint.metric=worst_fairness constraint.bound=themis, or neither"
-        )
-    for label, environment in workloads.environments.items():
-        if environment.limit_seconds is not None:
+        The `learner` must have the attribute `constraint`. A `bound` is a number, or the metric of the entry
+        of a scheduler: not 0, and with all jobs, none cut off by a time limit.
+        """
+        if metric is None and bound is None:
+            return None
+        if not hasattr(learner, "constraint"):
             raise ConfigurationError(
-                f"constraint: limit_seconds is {environment.limit_seconds} (environment {label}), and jobs"
-                " that it cuts off do not count towards the bound; expected limit_seconds=null"
+                "constraint: this agent does not support constraints; expected one that scores jobs"
+                " (agent=evolution, with action=scores observation=live_jobs), or no constraint.metric and"
+                " constraint.bound"
             )
-    if isinstance(bound, int | float):
-        bounds = dict.fromkeys(workloads.environments, float(bound))
+        if metric is None or bound is None:
+            raise ConfigurationError(
+                f"constraint.metric is {metric} and constraint.bound is {bound}; expected both, such as"
+                " constraint.metric=worst_fairness constraint.bound=themis, or neither"
+            )
+        for label, environment in self.environments.items():
+            if environment.limit_seconds is not None:
+                raise ConfigurationError(
+                    f"constraint: limit_seconds is {environment.limit_seconds} (environment {label}), and"
+                    " jobs that it cuts off do not count towards the bound; expected limit_seconds=null"
+                )
+        if isinstance(bound, int | float):
+            bounds = dict.fromkeys(self.environments, float(bound))
+            return Constraint(metric, bounds, multiplier_learning_rate)
+        entry = SchedulerEntry.read(bound, "constraint.bound")
+        bounds = self.mean_metrics(entry, metric)
+        for label, value in bounds.items():
+            if not value > 0:
+                raise ConfigurationError(
+                    f"constraint.bound is {entry.label}, and its {metric} is {value:g} (environment {label})"
+                    "; expected a scheduler with more than 0, or a number"
+                )
         return Constraint(metric, bounds, multiplier_learning_rate)
-    entry = SchedulerEntry.read(bound, "constraint.bound")
-    bounds = workloads.mean_metrics(entry, metric)
-    for label, value in bounds.items():
-        if not value > 0:
-            raise ConfigurationError(
-                f"constraint.bound is {entry.label}, and its {metric} is {value:g} (environment {label})"
-                "; expected a scheduler with more than 0, or a number"
-            )
-    return Constraint(metric, bounds, multiplier_learning_rate)

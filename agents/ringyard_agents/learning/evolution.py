@@ -107,14 +107,13 @@ class EvolutionStrategies:
                 "environments differ in (features of a job, features of the cluster, number of"
                 f" action.type_scores): {', '.join(map(str, sorted(sizes)))}; expected the same in all"
             )
-        (size,) = sizes
+        ((features, cluster, types),) = sizes
         if self.teacher is not None:
             self.teacher.check(environments)
         num_clusters = local.stop - local.start
         self._runners = {name: EpisodeRunner(one, num_clusters) for name, one in environments.items()}
         self._seed, self.decisions, self._rounds = seed, 0, 0
         torch.manual_seed(seed)
-        features, cluster, types = size
         self._network = self.network(features, cluster, type_scores=types).to(self.hardware.device)
         self._optimizer = torch.optim.Adam(self._network.parameters(), self.learning_rate)
         self._average = deepcopy(self._network)
@@ -188,10 +187,10 @@ class EvolutionStrategies:
         noise = np.stack((half, -half), axis=1).reshape(2 * num_pairs, size)[self._local_clusters]
         perturbations = torch.as_tensor(noise, device=self.hardware.device)
         networks = PerturbedNetworks(self._network, self.noise_std * perturbations)
-        episodes = {
-            label: self._penalized(label, runner.run_episodes(self._draw_workloads(i), networks))
-            for i, (label, runner) in enumerate(self._runners.items())
-        }
+        episodes = dict[str, EpisodeBatch]()
+        for i, (label, runner) in enumerate(self._runners.items()):
+            played = runner.run_episodes(self._draw_workloads(i, runner.config), networks)
+            episodes[label] = self._penalized(label, played)
         returns = [one.returns.reshape(-1, self.group_size) for one in episodes.values()]
         # from -0.5 (worst of its group) to 0.5; ties share a rank
         ranks = [(rankdata(one, axis=1) - 1) / (self.group_size - 1) - 0.5 for one in returns]
@@ -213,9 +212,8 @@ class EvolutionStrategies:
         process_group, groups = self.hardware.process_group, self.workloads_per_round
         return process_group.local_slice("agent.workloads_per_round", groups, self.group_size)
 
-    def _draw_workloads(self, environment: int) -> NDArray[np.int64]:
+    def _draw_workloads(self, environment: int, config: EnvConfig) -> NDArray[np.int64]:
         """Draw [local clusters] job tables of an environment (by index), the same within a group."""
-        config = list(self._runners.values())[environment].config
         drawn = self._rng(environment).integers(config.num_workloads, size=self.workloads_per_round)
         return np.repeat(drawn, self.group_size)[self._local_clusters]
 

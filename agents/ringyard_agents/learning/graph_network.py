@@ -45,11 +45,8 @@ class GraphExtractor(BaseFeaturesExtractor):
         sizes = {name: spaces.flatdim(one) for name, one in observation_space.items() if name not in _GRAPH}
         super().__init__(observation_space, sum(sizes.values()) + (_RESULT if rounds else 0))
         self.others = list(sizes)
-        widths = [
-            spaces.flatdim(observation_space["operations"]) // OPERATIONS,
-            *[_HIDDEN] * (rounds - 1),
-            _RESULT,
-        ]
+        features = spaces.flatdim(observation_space["operations"]) // OPERATIONS
+        widths = [features, *[_HIDDEN] * (rounds - 1), _RESULT]
         self.rounds = nn.ModuleList(
             nn.ModuleList((_layer(inputs, _HALF), _layer(2, _HALF), _layer(2 * _HALF, outputs)))
             for inputs, outputs in itertools.islice(itertools.pairwise(widths), rounds)

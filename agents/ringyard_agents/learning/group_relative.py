@@ -15,20 +15,13 @@ from ringyard_agents.learning import ppo
 from ringyard_agents.learning.cloning import CloneTeacher
 from ringyard_agents.learning.episodes import EpisodeBatch, EpisodeRunner, concatenate_rows
 from ringyard_agents.learning.learner import random_state, restore_random_state
-from ringyard_agents.learning.process_group import ProcessGroup, to_device
+from ringyard_agents.learning.process_group import to_device
 
 Credit = Literal["episode", "time_aligned"]
 
 
-def group_advantages(
-    rewards: NDArray[np.float32],
-    times: NDArray[np.float64],
-    valid: NDArray[np.bool_],
-    ends: NDArray[np.float64],
-    group_size: int,
-    credit: Credit,
-) -> NDArray[np.float32]:
-    """Return the advantages of decisions relative to the other episodes of their group.
+def group_advantages(episodes: EpisodeBatch, group_size: int, credit: Credit) -> NDArray[np.float32]:
+    """Return [steps, envs] advantages of decisions relative to the other episodes of their group.
 
     Returns differ more between workloads than between policies, so the episodes of a group share a workload.
 
@@ -38,10 +31,10 @@ def group_advantages(
       reward to go from t on, linear between the decisions of an episode, and std is over all decisions of the
       group. The mean is an input-dependent baseline (Mao et al. 2019).
 
-    Episodes must last until all jobs have ended. Arrays are [steps, envs], `ends` [envs] as in
-    `EpisodeBatch`. `group_size` neighbouring columns share a workload. Advantages have standard deviation 1
-    within each group, and are 0 where not valid.
+    Episodes must last until all jobs have ended. `group_size` neighbouring ones share a workload. Advantages
+    have standard deviation 1 within each group, and are 0 where not valid.
     """
+    rewards, times, valid, ends = episodes
     to_go = np.cumsum((rewards * valid)[::-1].astype(np.float64), axis=0)[::-1]
     advantages = np.zeros_like(to_go)
     for first in range(0, rewards.shape[1], group_size):
@@ -60,23 +53,6 @@ def group_advantages(
         rounding = 1e-6 * np.abs(own).max()  # rewards are float32: smaller differences are rounding errors
         advantages[:, group] = centered / (std + rounding + 1e-12)
     return (advantages * valid).astype(np.float32)
-
-
-def order_decisions(process_group: ProcessGroup, valid: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Order the decisions of all processes by step and cluster. All processes must call it.
-
-    `valid` [steps, clusters] says where this process decided. Returns [decisions] indices among the decisions
-    of this process, or -1 for other processes.
-    """
-    step, cluster = np.nonzero(valid)
-    if process_group.size == 1:
-        return np.arange(len(step))
-    rank = process_group.rank
-    places = np.column_stack((step, cluster + rank * valid.shape[1], np.full(len(step), rank)))
-    gathered = process_group.gather(places)
-    local = np.full(len(gathered), -1)
-    local[gathered[:, 2] == rank] = np.arange(len(step))
-    return local[np.lexsort((gathered[:, 1], gathered[:, 0]))]
 
 
 @checked("agent")
@@ -119,13 +95,11 @@ class GroupRelative(ppo.ClippedLearner):
         return process_group.local_slice("agent.num_envs / agent.group_size", groups, size)
 
     def _prepare(self) -> dict[str, float]:
-        if self._round:
+        """Fit the network of a new run to the teacher, in process 0 for all. Returns {tag: value}."""
+        begins, teacher = self._round == 0, self.teacher
+        self._round = max(self._round, 1)
+        if teacher is None or not begins:
             return {}
-        self._round = 1
-        return {} if self.teacher is None else self._imitate(self.teacher)
-
-    def _imitate(self, teacher: CloneTeacher) -> dict[str, float]:
-        """Fit the network to the teacher, in process 0 for all. Returns {TensorBoard tag: value}."""
         process_group, scalars = self.hardware.process_group, {}
         if process_group.rank == 0:
             recorder, steps = teacher.recorder(self._runner.config), teacher.demonstration_steps
@@ -169,9 +143,9 @@ class GroupRelative(ppo.ClippedLearner):
         # A job starts once, and waiting ends at an arrival or a completion. Longer ones are cut off.
         most = 4 * self._runner.config.workload.num_jobs + 8
         episodes = self._runner.continue_episodes(act, max_decisions=most)
-        advantages = group_advantages(*episodes, self.group_size, self.credit)[episodes.valid]
+        advantages = group_advantages(episodes, self.group_size, self.credit)[episodes.valid]
         observations, masks, actions, log_probs = map(concatenate_rows, zip(*records, strict=True))
-        local_rows = order_decisions(self.hardware.process_group, episodes.valid)
+        local_rows = self.hardware.process_group.order_decisions(episodes.valid)
         batch = ppo.DecisionBatch(observations, masks, actions, log_probs, advantages, advantages)
         return batch, local_rows, self._count(episodes)
 

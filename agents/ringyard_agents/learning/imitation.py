@@ -119,9 +119,8 @@ class ImitateAllocator:
             targets, _ = score_networks.pad_decisions(np.concatenate(scores), counts)
             inputs = PolicyInput(padded_jobs, mask, np.stack(cluster))
             present = to_device(device, mask).float()
-            residuals = (
-                score_networks.score_tensor(network, inputs)[..., 0] - to_device(device, targets)
-            ) * present
+            found = score_networks.score_tensor(network, inputs)[..., 0]
+            residuals = (found - to_device(device, targets)) * present
             loss = ((residuals**2).sum(1) / present.sum(1)).mean()
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]

@@ -13,7 +13,7 @@ from ringyard.errors import ConfigurationError
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.user_config import hydra_initialized
-from ringyard_agents.learning.evaluation import EvaluationWorkloads, episode_metrics, measure_baselines
+from ringyard_agents.learning.evaluation import EvaluationWorkloads, episode_metrics
 from ringyard_agents.learning.models import ModelPolicy
 
 _EPISODE = ("episode_jct", "episode_slowdown", "episode_preemptions")
@@ -66,7 +66,7 @@ class JctCallback(BaseCallback):
             composed = hydra.compose("train", [f"{name}={value}" for name, value in given.items()])
             seed = composed.evaluate.workload_seed
             tested = EvaluationWorkloads({"": composed}, self.workloads, seed, ())
-            self._baselines = measure_baselines(self.schedulers, tested, "mean_jct")
+            self._baselines = tested.measure_baselines(self.schedulers, "mean_jct")
         config = replace(config, limit_seconds=None, num_workloads=self.workloads, workload_seed=seed)
         self._batch = ClusterBatch(config, self.workloads)
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ringyard.checks import require
 from ringyard.errors import ConfigurationError
-from ringyard_agents.learning.policies import IdentityExtractor
+from ringyard_agents.learning.policies import READS_BLOCKS
 from ringyard_agents.learning.score_networks import ScoreNetwork
 
 _BLOCKS = ("jobs", "jobs_mask", "cluster")
@@ -125,19 +125,8 @@ class JobAttentionPolicy(ActorCriticPolicy):
                 " ringyard/Sharing-Jobs-v0"
             )
         self.width = width
-        super().__init__(
-            observation_space,
-            action_space,
-            lr_schedule,
-            ortho_init=False,
-            log_std_init=log_std_init,
-            features_extractor_class=IdentityExtractor,
-            optimizer_kwargs=optimizer_kwargs,
-        )
-
-    def extract_features(self, obs: Any, features_extractor: Any = None) -> Any:
-        """Return the blocks `obs` as float32, without a `features_extractor`."""
-        return {name: block.float() for name, block in obs.items()}
+        options = {"log_std_init": log_std_init, "optimizer_kwargs": optimizer_kwargs, **READS_BLOCKS}
+        super().__init__(observation_space, action_space, lr_schedule, **options)
 
     def _build_mlp_extractor(self) -> None:
         assert isinstance(self.observation_space, spaces.Dict)
@@ -153,6 +142,5 @@ class JobAttentionPolicy(ActorCriticPolicy):
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
         data: dict[str, Any] = super()._get_constructor_parameters()
-        known = {name: data[name] for name in ("observation_space", "action_space", "optimizer_kwargs")}
-        own = {"width": self.width, "log_std_init": self.log_std_init}
-        return {**known, **own, "lr_schedule": self._dummy_schedule}
+        known = ("observation_space", "action_space", "lr_schedule", "log_std_init", "optimizer_kwargs")
+        return {name: data[name] for name in known} | {"width": self.width}

@@ -44,20 +44,8 @@ class IdentityExtractor(BaseFeaturesExtractor):
         return observations
 
 
-def _require_blocks(space: spaces.Space[Any]) -> None:
-    """Raise a ConfigurationError unless the pointer policy can read a `space`."""
-    if not isinstance(space, spaces.Dict) or set(_REQUIRED) - set(space.spaces):
-        raise ConfigurationError(
-            f"the pointer policy needs a Dict observation with {', '.join(_REQUIRED)}"
-            f"; got {space} (with flat=true, use another policy)"
-        )
-    for name in space.spaces:
-        if name not in _SUPPORTED:
-            raise ConfigurationError(
-                f"the pointer policy does not support the observation's block {name!r}; it reads"
-                f" {', '.join(_SUPPORTED)}; choose an observation with these blocks only, or add the"
-                " block to ringyard_agents/learning/policies.py"
-            )
+#: arguments of a policy of Stable-Baselines3 whose network reads blocks and keeps its initial weights
+READS_BLOCKS: dict[str, Any] = {"features_extractor_class": IdentityExtractor, "ortho_init": False}
 
 
 def items_of(blocks: dict[str, Tensor], name: str, *shape: int) -> Tensor:
@@ -202,20 +190,22 @@ class PointerPolicy(MaskableActorCriticPolicy):
         if use_sde:
             raise ConfigurationError("use_sde is True; expected False, because actions are discrete")
         require("width", width, Annotated[int, "[2, 65536]"])
-        _require_blocks(observation_space)
+        blocks = observation_space.spaces if isinstance(observation_space, spaces.Dict) else {}
+        if set(_REQUIRED) - set(blocks):
+            raise ConfigurationError(
+                f"the pointer policy needs a Dict observation with {', '.join(_REQUIRED)}"
+                f"; got {observation_space} (with flat=true, use another policy)"
+            )
+        for name in blocks:
+            if name not in _SUPPORTED:
+                raise ConfigurationError(
+                    f"the pointer policy does not support the observation's block {name!r}; it reads"
+                    f" {', '.join(_SUPPORTED)}; choose an observation with these blocks only, or add the"
+                    " block to ringyard_agents/learning/policies.py"
+                )
         self.width = width
-        super().__init__(
-            observation_space,
-            action_space,
-            lr_schedule,
-            ortho_init=False,
-            features_extractor_class=IdentityExtractor,
-            optimizer_kwargs=optimizer_kwargs,
-        )
-
-    def extract_features(self, obs: Any, features_extractor: BaseFeaturesExtractor | None = None) -> Any:
-        """Return the blocks `obs` as float32, without a `features_extractor`."""
-        return {name: block.float() for name, block in obs.items()}
+        options = {"optimizer_kwargs": optimizer_kwargs, **READS_BLOCKS}
+        super().__init__(observation_space, action_space, lr_schedule, **options)
 
     def _build_mlp_extractor(self) -> None:
         assert isinstance(self.observation_space, spaces.Dict)
@@ -230,8 +220,8 @@ class PointerPolicy(MaskableActorCriticPolicy):
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
         data: dict[str, Any] = super()._get_constructor_parameters()
-        known = {name: data[name] for name in ("observation_space", "action_space", "optimizer_kwargs")}
-        return {**known, "lr_schedule": self._dummy_schedule, "width": self.width}
+        known = ("observation_space", "action_space", "lr_schedule", "optimizer_kwargs")
+        return {name: data[name] for name in known} | {"width": self.width}
 
 
 class NetworkLearner(ABC):

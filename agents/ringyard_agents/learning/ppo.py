@@ -4,7 +4,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,10 +50,6 @@ class DecisionBatch(NamedTuple):
     log_probs: Floats  #: [decisions] log probabilities of the actions when they were chosen
     advantages: Floats  #: [decisions] advantages
     returns: Floats  #: [decisions] targets of the critic. Not read if vf_coef is 0.
-
-    def select(self, rows: Ids) -> "DecisionBatch":
-        """Return the decisions of some rows, by index."""
-        return DecisionBatch(*(index_rows(column, rows) for column in self))
 
 
 class Categorical:
@@ -172,7 +167,7 @@ def add_ppo_gradient(
     parts = np.array_split(rows, max(1, round(len(rows) / _DECISIONS_PER_PART)))
 
     def loss_of(rows: Ids) -> tuple[Tensor, NDArray[np.float64]]:
-        part, device = batch.select(rows), network.device
+        part, device = DecisionBatch(*(index_rows(column, rows) for column in batch)), network.device
         distribution, values = evaluate_network(network, part.observations, part.masks, vf_coef > 0)
         entropies: Any = distribution.entropy()
         entropy = entropies.sum()
@@ -358,10 +353,9 @@ class PPO(ClippedLearner):
         super().__post_init__()
 
     def _build_network(self, observations: spaces.Space[Any], actions: spaces.Space[Any]) -> Any:
-        if self.normalize_observations:
-            network = partial(self.network, features_extractor_class=NormalizedObservations)
-            return network(observations, actions, lambda progress: self.learning_rate)
-        return super()._build_network(observations, actions)
+        normalized = self.normalize_observations
+        options = {"features_extractor_class": NormalizedObservations} if normalized else {}
+        return self.network(observations, actions, lambda progress: self.learning_rate, **options)
 
     def _make_clusters(self, config: EnvConfig) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
         self._local = self.hardware.process_group.local_slice("agent.num_envs", self.num_envs)
@@ -405,10 +399,8 @@ class PPO(ClippedLearner):
             distribution, values = evaluate_network(network, self._seen, masks)
             noise = draw_noise(env.action_space, self.num_envs)  # of all processes, which stay in step
             actions = sample_actions(distribution, noise[self._local])
-            log_probs = distribution.log_prob(to_device(network.device, actions))
-            records.append(
-                (self._seen, masks, actions, np.asarray(log_probs.cpu()), np.asarray(values.cpu()))
-            )
+            log_probs = distribution.log_prob(to_device(network.device, actions)).cpu()
+            records.append((self._seen, masks, actions, np.asarray(log_probs), np.asarray(values.cpu())))
             self._seen, rewards[step], ended[step], infos = env.step(in_bounds(actions, env.action_space))
             for b in np.flatnonzero(ended[step]).tolist():
                 episodes.append(infos[b]["episode"])
@@ -422,11 +414,11 @@ class PPO(ClippedLearner):
         coefficients = self.gamma, self.gae_lambda
         advantages = generalized_advantages(given, estimates, ended, following, *coefficients).reshape(-1)
         gathered = [self.hardware.process_group.gather(one) for one in (values, values + advantages)]
-        measured = self._measured(episodes) | {
-            "train/explained_variance": float(explained_variance(*gathered))
-        }
+        measured = self._measured(episodes)
+        measured["train/explained_variance"] = float(explained_variance(*gathered))
         batch = DecisionBatch(seen, masks, actions, log_probs, advantages, values + advantages)
-        return batch, self._local_rows(), measured
+        local_rows = self.hardware.process_group.order_decisions(np.ones(rewards.shape, np.bool_))
+        return batch, local_rows, measured
 
     def _normalized(self, rewards: Floats, ended: Masks) -> Floats:
         """Return [steps, envs] rewards divided by the standard deviation of discounted returns, if asked."""
@@ -438,12 +430,6 @@ class PPO(ClippedLearner):
             self._discounted = np.where(ended[step], 0.0, self._discounted)
         self._return_moments.update(self.hardware.process_group.gather(returns.reshape(-1)))
         return (rewards / np.sqrt(self._return_moments.var + 1e-8)).clip(-_CLIP, _CLIP)
-
-    def _local_rows(self) -> Ids:
-        """Return [decisions of all processes] indices among those of this process, -1 for other processes."""
-        steps, clusters = np.divmod(np.arange(self.n_steps * self.num_envs), self.num_envs)
-        own = (clusters >= self._local.start) & (clusters < self._local.stop)
-        return np.where(own, steps * self._env.num_envs + clusters - self._local.start, -1)
 
     def _measured(self, episodes: list[Any]) -> dict[str, float]:
         """Count a round's decisions. Returns {TensorBoard tag: value}, means over episodes that ended."""

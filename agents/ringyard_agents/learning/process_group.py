@@ -56,6 +56,21 @@ class ProcessGroup:
         dist.all_gather_object(parts, array)
         return np.concatenate(parts)
 
+    def order_decisions(self, valid: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Order the decisions of all processes by step and cluster.
+
+        `valid` [steps, clusters] says where this process decided. Returns [decisions] indices among the
+        decisions of this process, or -1 for other processes.
+        """
+        step, cluster = np.nonzero(valid)
+        if self.size == 1:
+            return np.arange(len(step))
+        places = np.column_stack((step, cluster + self.rank * valid.shape[1], np.full(len(step), self.rank)))
+        gathered = self.gather(places)
+        local = np.full(len(gathered), -1)
+        local[gathered[:, 2] == self.rank] = np.arange(len(step))
+        return local[np.lexsort((gathered[:, 1], gathered[:, 0]))]
+
     def broadcast(self, value: OBJECT) -> OBJECT:
         """Return the argument that process 0 passed. Arguments of other processes are ignored."""
         values: list[Any] = [value]

@@ -142,12 +142,6 @@ def score_tensor(network: ScoreNetwork, inputs: PolicyInput) -> torch.Tensor:
     return network(jobs, present.float(), cluster)
 
 
-@torch.no_grad()
-def score_array(network: ScoreNetwork, inputs: PolicyInput) -> Floats:
-    """Return `score_tensor` of a `network` and `inputs` as an array, without gradients."""
-    return score_tensor(network, inputs).cpu().numpy()
-
-
 def scores_to_action(scores: Floats, inputs: PolicyInput, num_jobs: int) -> Floats:
     """Return [clusters, (1 + T) N] actions of `ringyard.mdp.actions.Scores`, 0 where there is no job.
 
@@ -170,6 +164,7 @@ class ScorePolicy:
     def __post_init__(self) -> None:
         torch.set_num_threads(1)
 
+    @torch.no_grad()
     def act(self, observations: Any, masks: Masks) -> Floats:
         """Return [clusters, (1 + T) N] scores from -1 to 1, 0 where there is no job.
 
@@ -188,7 +183,7 @@ class ScorePolicy:
                 f"the agent reads {expected} features of a job and {network.cluster_features} of the cluster,"
                 f" got {got} and {inputs.cluster.shape[1]}; use it with the observation of its training"
             )
-        scores = score_array(network, inputs)
+        scores = score_tensor(network, inputs).cpu().numpy()
         if not np.isfinite(scores[inputs.present]).all():
             raise CheckpointError("the agent's network returns scores that are infinite or not a number")
         return scores_to_action(scores, inputs, masks.shape[1])

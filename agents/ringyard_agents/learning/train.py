@@ -27,17 +27,11 @@ from ringyard_agents.learning import process_group
 from ringyard_agents.learning.agent_file import AGENT_FILE, LAST_FILE, agent_parts
 from ringyard_agents.learning.callbacks import build_callbacks
 from ringyard_agents.learning.episodes import Constraint
-from ringyard_agents.learning.evaluation import (
-    Evaluation,
-    EvaluationWorkloads,
-    build_constraint,
-    measure_baselines,
-    ratio,
-)
+from ringyard_agents.learning.evaluation import Evaluation, EvaluationWorkloads, ratio
 from ringyard_agents.learning.learner import EnvConfigs, Learner, adapt_env_config
 from ringyard_agents.learning.process_group import Hardware
 from ringyard_agents.learning.resume import load_initial_weights, resumed_config
-from ringyard_agents.learning.training_run import TrainingRun, read_last, remove_run, set_up_learner
+from ringyard_agents.learning.training_run import SUMMARY_FILE, TrainingRun, read_last, set_up_learner
 from ringyard_agents.report.tables import SECONDS, print_line, print_note, print_table
 from ringyard_agents.runs.run_folder import RunFolder, is_sweep_job, job_folder, locked
 from ringyard_agents.runs.study import Pruning
@@ -100,7 +94,7 @@ def _train_first_process(config: DictConfig, folder: Path, hardware: Hardware) -
     if settings["device"] == "auto" and not hasattr(learner, "hardware"):
         hardware = replace(hardware, device=process_group.select_device("cpu"))
     callbacks = build_callbacks(settings["callbacks"])
-    constraint = build_constraint(learner, **settings["constraint"], workloads=workloads)
+    constraint = workloads.build_constraint(learner, **settings["constraint"])
     _set_hardware_and_constraint(learner, hardware, constraint)
     env_configs = build_env_configs(learner, environments, settings["num_workloads"], seed)
     set_up_learner(learner, env_configs, seed, saved, folder)
@@ -108,7 +102,7 @@ def _train_first_process(config: DictConfig, folder: Path, hardware: Hardware) -
         load_initial_weights(learner, settings["init"], parts, settings["trust"])
     eval_configs = build_env_configs(learner, environments, workloads.num_workloads, workloads.seed)
     evaluation = Evaluation(learner, eval_configs, eval_settings["every"], constraint)
-    evaluation.baselines = measure_baselines(eval_settings["schedulers"], workloads, evaluation.metric)
+    evaluation.baselines = workloads.measure_baselines(eval_settings["schedulers"], evaluation.metric)
     if saved_evaluation is not None:
         evaluation.restore(saved_evaluation)
     if total < min(learner.decisions, earlier_decisions):
@@ -118,7 +112,8 @@ def _train_first_process(config: DictConfig, folder: Path, hardware: Hardware) -
         )
 
     if saved is None:
-        remove_run(folder)
+        for name in (LAST_FILE, AGENT_FILE, SUMMARY_FILE):
+            (folder / name).unlink(missing_ok=True)
     seeds = {"seed": seed, "evaluation": workloads.seed}
     RunFolder(folder, "train").record(config, seeds, resumed=resumed)
     save_minutes = settings["save_minutes"]

@@ -15,17 +15,16 @@ from torch.utils.tensorboard import SummaryWriter, summary
 from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.mdp.env import ClusterEnv
 from ringyard_agents.config.safe_load import check_plain
-from ringyard_agents.learning.agent import choose_action
 from ringyard_agents.learning.agent_file import AGENT_FILE, LAST_FILE, save_agent
 from ringyard_agents.learning.checkpoint import Checkpoint
-from ringyard_agents.learning.evaluation import Evaluation
+from ringyard_agents.learning.evaluation import Evaluation, episode_metrics
 from ringyard_agents.learning.learner import EnvConfigs, Learner
 from ringyard_agents.report.learning_curves import draw_learning_curves
 from ringyard_agents.report.tensorboard import add_images, record_text
 from ringyard_agents.runs.atomic_write import atomic_write, write_json
 from ringyard_agents.runs.run_index import find_runs
 
-_SUMMARY = "training.json"
+SUMMARY_FILE = "training.json"
 _STEP = "decisions"
 
 #: absolute weight above which training has diverged
@@ -61,12 +60,6 @@ def set_up_learner(
         if saved is None:
             raise
         raise CheckpointError(f"cannot resume from {folder / LAST_FILE}: {error}") from error
-
-
-def remove_run(folder: Path) -> None:
-    """Remove the checkpoints and the summary of a training run, before another starts in its folder."""
-    for name in (LAST_FILE, AGENT_FILE, _SUMMARY):
-        (folder / name).unlink(missing_ok=True)
 
 
 class _ScalarLog:
@@ -154,12 +147,7 @@ class TrainingRun:
         files = draw_learning_curves(find_runs([str(self.folder)])[0], self.folder)
         config = next(iter(self.evaluation.environments.values()))
         env = ClusterEnv(config, render_mode="rgb_array")
-        observation, info = env.reset(options={"workload": 0})
-        done = False
-        while not done:
-            action = choose_action(self.learner.policy, observation, info["action_mask"])
-            observation, _, terminated, truncated, info = env.step(action)
-            done = terminated or truncated
+        episode_metrics(self.learner.policy, env.batch)
         schedule = env.render()  # [height, width, 3] pixels
         env.close()
         writer, results = self._scalars.events, self._summary()
@@ -210,9 +198,8 @@ class TrainingRun:
             "baselines": dict(evaluation.baselines),
         }
         if constraint is not None:
-            bounds = {"metric": constraint.metric, "bounds": dict(constraint.bounds)}
-            ratio = {"best_ratio_to_bound": evaluation.best_bound_ratio}
-            summary["constraint"] = bounds | ratio
+            summary["constraint"] = {"metric": constraint.metric, "bounds": dict(constraint.bounds)}
+            summary["constraint"]["best_ratio_to_bound"] = evaluation.best_bound_ratio
         return summary
 
     def save(self) -> None:
@@ -220,7 +207,7 @@ class TrainingRun:
         last, summary = self._state
         self._scalars.flush()
         last.write(self.folder / LAST_FILE)
-        write_json(self.folder / _SUMMARY, summary)
+        write_json(self.folder / SUMMARY_FILE, summary)
         self._saved_at = time.monotonic()
         self._call_on_checkpoint(LAST_FILE)
 

@@ -156,20 +156,13 @@ class RunFolder:
                 raise
 
     def refuse_another(
-        self,
-        overwrite: bool,
-        *,
-        settings: Mapping[str, Any] | None = None,
-        outputs: Sequence[str] = (),
-        sweep: bool = False,
+        self, overwrite: bool, *, settings: Mapping[str, Any] | None = None, outputs: Sequence[str] = ()
     ) -> None:
         """Raise a ConfigurationError if another run has this folder, as other `settings` or `outputs` say.
 
         `overwrite` accepts another run of the same command, never of another one.
         """
         before = command_of(self.path / "run.json")
-        if sweep and (self.path / "run.json").is_file():
-            raise ConfigurationError(f"{self.path} has a single run; give this sweep another name=")
         if before not in (None, self.command):
             raise ConfigurationError(
                 f"{self.path} has a run of `ringyard {before}`; its config and record would be lost. Give"

@@ -100,7 +100,9 @@ def plan_sweep(command: str, words: Sequence[str], config_dir: str | None = None
     folder, sweeper = Path(os.path.relpath(config.hydra.sweep.dir)), config.hydra.sweeper
     overwrite = bool(config.get("overwrite"))
     home = RunFolder(folder, command)
-    home.refuse_another(overwrite, sweep=True)
+    if (folder / "run.json").is_file():
+        raise ConfigurationError(f"{folder} has a single run; give this sweep another name=")
+    home.refuse_another(overwrite)
     earlier = [] if overwrite else read_job_records(folder)
     stored = sweeper.get("storage") is not None
     repeats = stored or str(sweeper._target_).endswith(".BasicSweeper")

@@ -116,7 +116,7 @@ class HydraJob:
                 return None
             finally:
                 remove_if_empty(folder)  # Hydra makes it before the config is checked
-        record = JobRecord(int(folder.name), tuple(_overrides()))
+        record = JobRecord(int(folder.name), tuple(HydraConfig.get().overrides.task))
         earlier = JobRecord.read(folder)
         if earlier is not None and earlier.status == "done":
             if sorted(earlier.overrides) == sorted(record.overrides):  # a study changes their order
@@ -128,7 +128,7 @@ class HydraJob:
 
         check_settings(self.command, config)
         check_groups(self.command, config)
-        warn_unused_settings(self.command, _overrides())
+        warn_unused_settings(self.command, HydraConfig.get().overrides.task)
         module, _, name = self.function_path.partition(":")
         return getattr(importlib.import_module(module), name)(config)
 
@@ -160,10 +160,6 @@ class HydraJob:
             raise
         write_end(status="done", objective=objective)
         return objective
-
-
-def _overrides() -> list[str]:
-    return list(HydraConfig.get().overrides.task)
 
 
 @contextmanager

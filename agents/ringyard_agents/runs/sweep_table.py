@@ -196,12 +196,7 @@ def sweep_table(folder: Path, records: Sequence[JobRecord]) -> pd.DataFrame:
             | ({"environment": environments.get(record.number)} if len(groups) > 1 else {})
             | _training_results(job)
             | _comparison_results(job)
-            | {
-                "seconds": record.seconds,
-                "status": record.status,
-                "error": record.failure,
-                "folder": str(job),
-            }
+            | dict(zip(_LAST, (record.seconds, record.status, record.failure, str(job)), strict=True))
         )
     table = pd.DataFrame(rows).replace({"status": {"running": "killed"}})
     middle = [name for name in table.columns if name not in (*_FIRST, *_LAST)]
