@@ -18,12 +18,12 @@ from ringyard_agents.calibration.gpus import (
     ComputeTime,
     GpuFactor,
     derive_compute_times,
-    fit_gpu_factors,
 )
 from ringyard_agents.cli import main
 from ringyard_agents.config.compose import scheduler_names
 from ringyard_agents.evaluation.selection import benchmark_experiments
 from ringyard_agents.measurements import gpus_per_server, tidy
+from tools.calibration.shipped import fit_gpu_factors
 
 MODELS = {"mynet": (ComputeLine(0.03, 0.002), 2.5, 4e8), "small": (ComputeLine(0.01, 0.0005), 1.3, 5e7)}
 BANDWIDTH = {1: 8e9, 2: 1e9, 4: 1.5e9}

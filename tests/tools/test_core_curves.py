@@ -1,11 +1,12 @@
 """Fits of the input pipeline: what was put in comes out, and Synergy's measurements as far as they go."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from conftest import shared
 from ringyard.performance.host_resources import stored_bytes
-from ringyard_agents.calibration.fits import CoreCurve, fit_core_curves
+from ringyard_agents.calibration.fits import CoreCurve, core_curves
 from tools.calibration.storage import fit_dataset, fit_storage
 from tools.measured_sets.readers import synergy
 
@@ -26,14 +27,18 @@ def test_constants_that_were_put_in_come_out():
     curves = {
         name: CoreCurve(rate, 0.05, least) for name, rate, least in (("a", 200.0, 1e-3), ("b", 9.0, 0.03))
     }
-    measured = {name: (CORES, curve.seconds(CORES)) for name, curve in curves.items()}
-    found = fit_core_curves(measured | {"flat": (CORES, np.full(9, 0.2))})
+    seconds = {name: curve.seconds(CORES) for name, curve in curves.items()} | {"flat": np.full(9, 0.2)}
+    columns = {"cores": CORES, "batch": 1.0, "ram_bytes": np.nan}
+    rows = pd.concat(
+        [pd.DataFrame({"model": name, "seconds": one, **columns}) for name, one in seconds.items()]
+    )
+    found = core_curves(rows)
     for name, curve in curves.items():
         assert found[name].samples_per_core_second == pytest.approx(curve.samples_per_core_second, rel=1e-3)
         assert found[name].loading_serial_share == pytest.approx(0.05, rel=1e-2)
         assert found[name].sample_seconds == pytest.approx(curve.sample_seconds, rel=1e-6)
     assert found["flat"] == CoreCurve(np.inf, 0.0, pytest.approx(0.2))
-    assert fit_core_curves({"a": measured["a"]}, 0.0)["a"].loading_serial_share == 0.0
+    assert core_curves(rows[rows.model == "a"], 0.0)["a"].loading_serial_share == 0.0
     ram = np.array([0.0, 25e9, 50e9])
     stored = np.array([stored_bytes(1e5, 1e11, one) for one in ram])
     seconds = 512.0 * stored * 2 / 1e8
@@ -45,7 +50,7 @@ def test_constants_that_were_put_in_come_out():
 def test_synergys_cores_are_predicted_between_those_fitted():
     rows = synergy(shared("data", "profiles"), 110e6)
     rows = rows[rows.ram_bytes == rows.ram_bytes.max()]
-    curves = fit_core_curves(table(rows[rows.cores.isin(FITTED)]))
+    curves = core_curves(rows[rows.cores.isin(FITTED)])
     held_out = table(rows[~rows.cores.isin(FITTED)])
     errors = [abs(seconds / curves[name].seconds(cores) - 1.0) for name, (cores, seconds) in held_out.items()]
     assert len(errors) == 7
@@ -56,7 +61,7 @@ def test_synergys_iterations_are_predicted_in_seconds_whatever_the_ram():
     """Of the models on ImageNet: one iteration of 512 samples, 1 to 24 cores, 62.5 to 250 GB."""
     rows = synergy(shared("data", "profiles"), 110e6)
     rows = rows[~rows.model.isin(["m5_amp", "deepspeech_amp"])]
-    curves = fit_core_curves(table(rows[rows.ram_bytes == rows.ram_bytes.max()]))
+    curves = core_curves(rows)
     starved = rows[(rows.ram_bytes == rows.ram_bytes.min()) & (rows.cores >= 9)]
     starved = starved[starved.model.isin(["alexnet_imagenet", "shufflenet_v2_imagenet"])]
     sample = np.full(len(starved), DATASET / IMAGES)

@@ -23,7 +23,7 @@ from ringyard_agents.calibration.gpus import (
     ComputeTime,
     GpuFactor,
     derive_compute_times,
-    fit_gpu_factors,
+    fit_gpu_factor,
 )
 from ringyard_agents.calibration.rings import FittedConstants, fit_rings
 from ringyard_agents.calibration.yamls import (
@@ -354,6 +354,16 @@ def _factors(recipe: _Recipe, supplies: _Supplies) -> Mapping[str, Mapping[str, 
         both = [name for name in here if name in there and name not in recipe["ratios_without"]]
         result[gpu_type] = fit_gpu_factors({name: _ratio(here[name], there[name]) for name in both}, kinds)
     return result
+
+
+def fit_gpu_factors(ratios: Mapping[str, float], kinds: Mapping[str, str]) -> Mapping[str, GpuFactor]:
+    """Return {kind (of two models or more): factor between two GPU types}, and that of all under ""."""
+    factors = {"": fit_gpu_factor(ratios)}
+    for kind in sorted({kinds.get(model, "") for model in ratios} - {""}):
+        mine = {model: ratio for model, ratio in ratios.items() if kinds.get(model) == kind}
+        if len(mine) > 1:
+            factors[kind] = fit_gpu_factor(mine, kind)
+    return factors
 
 
 def _ratio(here: ComputeLine, there: ComputeLine) -> float:

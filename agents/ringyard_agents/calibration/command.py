@@ -39,16 +39,9 @@ def fit_constants(rows: pd.DataFrame, gradient_bytes: Mapping[str, float]) -> Fi
     held = {(name, kind): ComputeLine(one.fixed_seconds, one.sample_seconds) for name, kind, one in known}
     rings = fit_rings(rows[part.isin(_RINGS)], gradient_bytes, FittedConstants(held))
     pairs = rows[part == "sharing a GPU"]
-    speeds = pairs.assign(speed=_isolated_seconds(pairs, rings) / pairs.seconds).dropna(subset="speed")
+    speeds = pairs.assign(speed=rings.compute_seconds(pairs) / pairs.seconds).dropna(subset="speed")
     sharing = {str(gpu_type): fit_sharing(one) for gpu_type, one in speeds.groupby("gpu_type")}
     return replace(rings, sharing=sharing)
-
-
-def _isolated_seconds(rows: pd.DataFrame, constants: FittedConstants) -> NDArray[np.float64]:
-    """Predict isolated seconds on one GPU [rows], NaN where no line is known."""
-    keys, unknown = zip(rows.model, rows.gpu_type, strict=True), ComputeLine(*_UNKNOWN)
-    lines = [constants.lines.get(key, unknown) for key in keys]
-    return np.array([line.seconds(batch) for line, batch in zip(lines, rows.batch, strict=True)])
 
 
 def _predict(
@@ -63,7 +56,7 @@ def _predict(
     own = zip(pairs.model, pairs.batch, strict=True)
     other = zip(pairs.neighbour, pairs.neighbour_batch, strict=True)
     fits = [constants.sharing.get(gpu_type, {}) for gpu_type in pairs.gpu_type]
-    predicted[shared] = _isolated_seconds(pairs, constants) * [
+    predicted[shared] = constants.compute_seconds(pairs) * [
         1.0 + fit.get(mine, _UNKNOWN)[0] * fit.get(theirs, _UNKNOWN)[1]
         for fit, mine, theirs in zip(fits, own, other, strict=True)
     ]

@@ -112,16 +112,20 @@ def _curve(cores: NDArray[np.float64], seconds: NDArray[np.float64], share: floa
     return min(found, key=lambda curve: curve.error(cores, seconds))
 
 
-def fit_core_curves(
-    measured: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]], serial_share: float | None = None
-) -> dict[str, CoreCurve]:
+def core_curves(rows: pd.DataFrame, serial_share: float | None = None) -> Mapping[str, CoreCurve]:
     """Fit t = max(1 / (c / (1 + s c) x rate), t_gpu) for each model, with one s for all of them.
 
-    `measured` is {model: (cores per worker, seconds of one sample)} with enough memory and at least two
-    numbers of cores. A `serial_share` s of None is the one that fits all models best. A model with equal
-    measurements has no limit.
+    Takes the rows of each model that have the most main memory, if they have at least two numbers of cores.
+    A `serial_share` s of None is the one that fits all models best. A model with equal measurements has no
+    limit.
     """
-    tables = {name: (np.asarray(c, float), np.asarray(t, float)) for name, (c, t) in measured.items()}
+    most = rows.groupby("model").ram_bytes.transform("max")
+    rows = rows[most.isna() | (rows.ram_bytes == most)]
+    tables = {
+        str(name): (one.cores.to_numpy(dtype=float), (one.seconds / one.batch).to_numpy(dtype=float))
+        for name, one in rows.groupby("model")
+        if one.cores.nunique() > 1
+    }
     bent = {name: table for name, table in tables.items() if table[1].max() >= _FLAT * table[1].min()}
 
     def error(log_share: float) -> float:
@@ -135,12 +139,3 @@ def fit_core_curves(
         serial_share = float(np.exp(minimize_scalar(error, bounds=ends, method="bounded").x))
     flat = {name: CoreCurve(float("inf"), 0.0, float(t.mean())) for name, (_, t) in tables.items()}
     return flat | {name: _curve(*table, serial_share or 0.0) for name, table in bent.items()}
-
-
-def core_curves(rows: pd.DataFrame, serial_share: float | None = None) -> Mapping[str, CoreCurve]:
-    """Fit the rows of each model that have the most main memory, see `fit_core_curves`."""
-    most = rows.groupby("model").ram_bytes.transform("max")
-    rows = rows[most.isna() | (rows.ram_bytes == most)]
-    groups = [(str(name), one) for name, one in rows.groupby("model") if one.cores.nunique() > 1]
-    measured = {name: (one.cores.to_numpy(), (one.seconds / one.batch).to_numpy()) for name, one in groups}
-    return fit_core_curves(measured, serial_share)

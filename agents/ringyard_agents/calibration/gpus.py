@@ -29,23 +29,15 @@ class GpuFactor:
     error: float  #: mean relative leave-one-out error, NaN with one model
 
 
-def fit_gpu_factors(ratios: Mapping[str, float], kinds: Mapping[str, str]) -> Mapping[str, GpuFactor]:
-    """Return {kind (of two models or more): factor between two GPU types}, and that of all under ""."""
-    groups = {"": sorted(ratios)}
-    for kind in sorted({kinds.get(model, "") for model in ratios} - {""}):
-        members = sorted(model for model in ratios if kinds.get(model) == kind)
-        if len(members) > 1:
-            groups[kind] = members
-    return {kind: _factor(kind, {model: ratios[model] for model in some}) for kind, some in groups.items()}
-
-
-def _factor(kind: str, ratios: Mapping[str, float]) -> GpuFactor:
-    logs = np.log(np.array(list(ratios.values())))
+def fit_gpu_factor(ratios: Mapping[str, float], kind: str = "") -> GpuFactor:
+    """Fit the factor between two GPU types to {model: ratio}; all models are of the `kind`."""
+    models = sorted(ratios)
+    logs = np.log([ratios[model] for model in models])
     error = float("nan")
     if len(logs) > 1:
         others = (logs.sum() - logs) / (len(logs) - 1)
         error = float(np.abs(np.exp(others - logs) - 1.0).mean())
-    return GpuFactor(kind, float(np.exp(logs.mean())), tuple(ratios), error)
+    return GpuFactor(kind, float(np.exp(logs.mean())), tuple(models), error)
 
 
 def derive_compute_times(

@@ -10,7 +10,7 @@ from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES, REFERENCE_GPU
 from ringyard.profiles import ModelProfile, catalogue
 from ringyard_agents.calibration.fits import ComputeLine, core_curves, fit_restart_growth
-from ringyard_agents.calibration.gpus import ComputeTime, GpuFactor, derive_compute_times, fit_gpu_factors
+from ringyard_agents.calibration.gpus import ComputeTime, GpuFactor, derive_compute_times, fit_gpu_factor
 from ringyard_agents.calibration.rings import FittedConstants
 from ringyard_agents.calibration.yamls import CalibratedModel, ProfileFields, four_digits, six_digits_down
 from ringyard_agents.measurements import gpus_per_server, measurement_kinds
@@ -89,7 +89,7 @@ def _catalogue_factors() -> tuple[Mapping[str, Any], Mapping[str, Mapping[str, G
             if min(here.sample_seconds, there.sample_seconds) > 0:
                 ratios[model.name] = here.sample_seconds / there.sample_seconds
         if kind != REFERENCE_GPU and ratios:
-            factors[kind] = fit_gpu_factors(ratios, {})
+            factors[kind] = {"": fit_gpu_factor(ratios)}
     return {kind: {"from": REFERENCE_GPU} for kind in factors}, factors
 
 

@@ -32,6 +32,13 @@ class FittedConstants:
     interconnects: Mapping[str, Fabric] = field(default_factory=dict)  #: {name: interconnect inside a server}
     sharing: Mapping[str, Sharing] = field(default_factory=dict)  #: {GPU type: sensitivities and pressures}
 
+    def compute_seconds(self, table: pd.DataFrame) -> NDArray[np.float64]:
+        """Predict isolated seconds on one GPU [rows], NaN where no line is known and 0 for transfers."""
+        keys = zip(table.model, table.gpu_type, strict=True)
+        lines = [self.lines.get(key, _NO_LINE) if key[0] else ComputeLine(0.0, 0.0) for key in keys]
+        batches = table.batch.fillna(0.0)
+        return np.array([line.seconds(batch) for line, batch in zip(lines, batches, strict=True)])
+
 
 class _Rows:
     """Rows of a table as arrays."""
@@ -58,13 +65,10 @@ class _Rows:
 
     def weights(self) -> NDArray[np.float64]:
         """Return 1 for each row [rows], and more for one-GPU rows of models that have few of them."""
-        result = np.ones(len(self.seconds))
-        models = np.array(self.models)
-        for model in set(self.models):
-            alone, all_of_it = (models == model) & ~self.ring, models == model
-            if alone.any():
-                result[alone] = max(1.0, _ISOLATED_SHARE * all_of_it.sum() / alone.sum())
-        return result
+        alone = pd.Series(~self.ring)
+        of_model = alone.groupby(np.array(self.models))
+        wanted = _ISOLATED_SHARE * of_model.transform("size") / of_model.transform("sum").clip(1)
+        return np.where(alone, wanted.clip(1.0), 1.0)
 
 
 def _knots(counts: NDArray[np.int64]) -> list[int]:
@@ -180,9 +184,7 @@ def predict_rings(
     table: pd.DataFrame, fit: FittedConstants, gradient_bytes: Mapping[str, float]
 ) -> NDArray[np.float64]:
     """Predict seconds [rows] of the rows of `fit_rings`, NaN where a constant is missing."""
-    rows = _Rows(table, gradient_bytes)
-    lines = [fit.lines.get(key, _NO_LINE) if key[0] else ComputeLine(0.0, 0.0) for key in rows.keys]
-    predicted = np.array([line.seconds(batch) for line, batch in zip(lines, rows.batch, strict=True)])
+    rows, predicted = _Rows(table, gradient_bytes), fit.compute_seconds(table)
     for row in np.flatnonzero(rows.ring & ~np.isnan(predicted)):
         where, name = rows.fabrics[row] or ("", "")
         fabric = (fit.networks if where == "network" else fit.interconnects).get(name)

@@ -71,9 +71,8 @@ def _text(text: str) -> str:
 
 def _gpu(gpu_type: str, figure: ComputeTime, sharing: Mapping[float, tuple[float, float]]) -> str:
     fixed, sample = (_number(four_digits(one)) for one in figure.line)
-    items = sorted(sharing.items())
-    pairs = [f"{_number(batch)}: {_value([*map(four_digits, pair)])}" for batch, pair in items]
-    shared = f"sharing: {{{', '.join(pairs)}}}, " if pairs else ""
+    pairs = {batch: [*map(four_digits, pair)] for batch, pair in sorted(sharing.items())}
+    shared = f"sharing: {_value(pairs)}, " if pairs else ""
     seconds = f"fixed_seconds: {fixed}, sample_seconds: {sample}"
     return f"  {gpu_type}: {{{seconds}, {shared}source: {_text(figure.source)}}}"
 
@@ -101,14 +100,12 @@ def profile_yaml(model: CalibratedModel, command: str) -> str:
 def fabric_yaml(head: str, fabric: Fabric, command: str) -> str:
     """Return the yaml of a network or interconnect (`ringyard.Fabric`), with `head` in the first line."""
     assert isinstance(fabric.bytes_per_second, Mapping)
-    figures = {count: _number(four_digits(value)) for count, value in fabric.bytes_per_second.items()}
-    bandwidths = f"{{{', '.join(f'{count}: {figure}' for count, figure in figures.items())}}}"
-    if len(set(figures.values())) == 1:
-        (bandwidths,) = set(figures.values())
+    figures = {count: four_digits(value) for count, value in fabric.bytes_per_second.items()}
+    distinct = set(figures.values())
     lines = [
         f"# {head} Written by `{command}`; do not edit.",
         "_target_: ringyard.Fabric",
-        f"bytes_per_second: {bandwidths}",
+        f"bytes_per_second: {_value(figures if len(distinct) > 1 else distinct.pop())}",
         f"latency_seconds: {_number(four_digits(fabric.latency_seconds))}",
         f"source: {_text(fabric.source)}",
     ]

@@ -118,8 +118,7 @@ class _Network(nn.Module):
 
     def inputs(self, features: torch.Tensor) -> torch.Tensor:
         """Return standardised and clipped `features` [samples, FEATURES]."""
-        constants = (self.constants["mean"], self.constants["scale"])
-        mean, scale = (torch.as_tensor(one, dtype=torch.float32) for one in constants)
+        mean, scale = (torch.as_tensor(one, dtype=torch.float32) for one in self.constants.values())
         return ((features - mean) * scale).clamp(-CLIP, CLIP)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -136,13 +135,8 @@ class _Network(nn.Module):
 
 def _tensors(samples: JobSamples) -> JobSamples:
     """Return samples as tensors, with ages and ends in bins."""
-    columns = (
-        samples.features,
-        tenants.bins_of(samples.ages),
-        tenants.bins_of(samples.ends),
-        samples.weights,
-    )
-    return JobSamples(*(torch.as_tensor(column, dtype=torch.float32) for column in columns))
+    binned = samples._replace(ages=tenants.bins_of(samples.ages), ends=tenants.bins_of(samples.ends))
+    return JobSamples(*(torch.as_tensor(column, dtype=torch.float32) for column in binned))
 
 
 def _draw_batch(sample: JobSamples, generator: torch.Generator) -> JobSamples:
@@ -210,23 +204,19 @@ def fit_network(
     return network.arrays(), best, least, marginal
 
 
-def _environments(config: DictConfig) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return environments to fit to and environments to stop by, one for each load; the latter come later."""
+def _environments(config: DictConfig, later: bool) -> list[dict[str, Any]]:
+    """Return an environment for each load: to fit to, or of later jobs that tell when to stop."""
     environment = plain_groups(config)
     workload = environment["workload"]
     if config.loads is not None and "load" not in workload:
         given = to_plain(config.loads)
         raise ConfigurationError(f"loads is {given}, but the workload has no load; set loads=null")
-    found: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
-    for load in [None] if config.loads is None else to_plain(config.loads):
-        for environments, later in zip(found, (False, True), strict=True):
-            drawn = dict(workload) if load is None else {**workload, "load": load}
-            if "part" in workload:
-                begin, end = workload["part"]
-                middle = end - config.held_out * (end - begin)
-                drawn["part"] = [middle, end] if later else [begin, middle]
-            environments.append({**environment, "workload": drawn})
-    return found
+    if "part" in workload:
+        begin, end = workload["part"]
+        middle = end - config.held_out * (end - begin)
+        workload["part"] = [middle, end] if later else [begin, middle]
+    loads = [{}] if config.loads is None else [{"load": load} for load in to_plain(config.loads)]
+    return [{**environment, "workload": {**workload, **load}} for load in loads]
 
 
 def fit_hazard(config: DictConfig) -> None:
@@ -234,7 +224,7 @@ def fit_hazard(config: DictConfig) -> None:
     folder = RunFolder.of_job("fit-hazard")
     file = folder.path / "hazard.safetensors" if config.file is None else Path(config.file).expanduser()
     require_writable("file", file)
-    first, second = _environments(config)
+    first, second = _environments(config, later=False), _environments(config, later=True)
     for environment in (*first, *second):
         build_object(environment["workload"])
     with folder.claim(config):

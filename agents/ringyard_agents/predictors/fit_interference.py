@@ -1,9 +1,9 @@
 """`ringyard fit`: train the interference networks IASP and IAPP on measured pairs, and print their errors."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,8 +22,7 @@ from ringyard_baselines.papers.interference_aware.networks import PARAMETERS, RE
 ERROR_COLUMNS = ("model left out", "GPU", "pairs", "IASP", "IAPP", "guess the mean")
 
 
-@dataclass(frozen=True)
-class JobPairs:
+class JobPairs(NamedTuple):
     """Pairs of jobs that shared a GPU, both with a profile, and the speed of the first beside the second.
 
     Reference jobs are in no pair: their measured speeds are what the networks are given.
@@ -42,20 +41,7 @@ class JobPairs:
 
     def rows(self, chosen: NDArray[np.bool_]) -> "JobPairs":
         """Return the pairs for which `chosen` [pairs] is true."""
-        return replace(self, **{one.name: getattr(self, one.name)[chosen] for one in fields(self)})
-
-
-def _excess(pairs: pd.DataFrame, alone: "pd.Series[float]") -> dict[tuple[ProfiledJob, ProfiledJob], float]:
-    """Return {(job, neighbour): extra iteration time as a share} for jobs measured alone."""
-    own = [ProfiledJob(*key) for key in zip(pairs.gpu_type, pairs.model, pairs.batch, strict=True)]
-    other = [
-        ProfiledJob(*key) for key in zip(pairs.gpu_type, pairs.neighbour, pairs.neighbour_batch, strict=True)
-    ]
-    return {
-        (mine, theirs): max(seconds / alone[mine] - 1.0, 0.0)
-        for mine, theirs, seconds in zip(own, other, pairs.seconds, strict=True)
-        if mine in alone.index
-    }
+        return JobPairs(*(column[chosen] for column in self))
 
 
 def measured_pairs(
@@ -73,7 +59,17 @@ def measured_pairs(
     """
     kinds = measurement_kinds(rows)
     alone = rows[kinds == "one GPU"].groupby(["gpu_type", "model", "batch"]).seconds.mean()
-    excess = _excess(rows[(kinds == "sharing a GPU") & (rows.placement == "1")], alone)
+    beside = rows[(kinds == "sharing a GPU") & (rows.placement == "1")]
+    own, other = (
+        map(ProfiledJob, beside.gpu_type, beside[model], beside[batch])
+        for model, batch in (("model", "batch"), ("neighbour", "neighbour_batch"))
+    )
+    #: {(job, neighbour): extra iteration time as a share} for jobs measured alone
+    excess = {
+        (mine, theirs): max(seconds / alone[mine] - 1.0, 0.0)
+        for mine, theirs, seconds in zip(own, other, beside.seconds, strict=True)
+        if mine in alone.index
+    }
     profiles: dict[ProfiledJob, NDArray[np.float64]] = {}
     for job in {mine for mine, _ in excess}:
         references = [ProfiledJob(job.gpu_type, *reference) for reference in REFERENCES]
@@ -107,14 +103,10 @@ class _Networks(nn.Module):
 
     def __init__(self, generator: torch.Generator) -> None:
         super().__init__()
-        self.layers = nn.ParameterDict(
-            {
-                name.replace(".", "_"): nn.Parameter(
-                    torch.randn(shape, generator=generator) / (shape[0] ** 0.5)
-                )
-                for name, shape in PARAMETERS.items()
-            }
-        )
+        self.layers = nn.ParameterDict()
+        for name, shape in PARAMETERS.items():
+            weights = torch.randn(shape, generator=generator) / shape[0] ** 0.5
+            self.layers[name.replace(".", "_")] = nn.Parameter(weights)
 
     def _affine(self, x: torch.Tensor, name: str) -> torch.Tensor:
         return x @ self.layers[name][:-1] + self.layers[name][-1]
@@ -153,10 +145,9 @@ def train_networks(
             loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
             decay.step()
-    weights = {name: network.layers[name.replace(".", "_")].detach().numpy() for name in PARAMETERS}
-    return interference.InterferenceNetworks(
-        {name: array.astype(np.float64) for name, array in weights.items()}, {}
-    )
+    layers = zip(PARAMETERS, network.layers.values(), strict=True)
+    weights = {name: layer.detach().numpy().astype(np.float64) for name, layer in layers}
+    return interference.InterferenceNetworks(weights, {})
 
 
 def left_out_errors(pairs: JobPairs, seed: int = 0) -> pd.DataFrame:

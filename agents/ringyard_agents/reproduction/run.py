@@ -135,12 +135,6 @@ _METRICS: Mapping[str, Callable[[Any], float]] = {
 }
 
 
-def metric_values(results: Sequence[RunResult], metric: str) -> NDArray[np.float64]:
-    """Return a metric of one scheduler's runs [seeds], see `Claim`."""
-    measure = _METRICS.get(metric, operator.attrgetter(f"metrics.{metric}"))
-    return np.array([measure(run) for run in results], dtype=np.float64)
-
-
 def measure_claim(claim: Claim, metrics: CaseMetrics) -> MeasuredClaim:
     """Measure a claim's number with its 95 % interval."""
     own = metrics[claim.case][claim.scheduler][claim.metric]
@@ -305,32 +299,33 @@ def run_cases(
     first = next(iter(content["cases"]))
     with hydra_initialized():
         for name, case in content["cases"].items():
-            named = {
-                label: entry
-                for label, entry in case["schedulers"].items()
-                if rows is None or (name, label) in rows
-            }
+            entries = case["schedulers"].items()
+            named = {label: entry for label, entry in entries if rows is None or (name, label) in rows}
             if not named:
                 continue
+            case = {**case, "schedulers": named}
             on_result(f"{paper}: {name}, {len(named)} schedulers, {seeds} seeds")
             if case.get("model") == "transfers":
                 environment = {key: case[key] for key in ("mix", "settings") if key in case}
-                figures = _transfer_runs({**case, "schedulers": named}, seeds)
+                figures = _transfer_runs(case, seeds)
                 yield name, figures, {"environments": dict.fromkeys(named, environment), "schedulers": named}
                 continue
             with TemporaryDirectory() as folder:
-                entries = _trained({**case, "schedulers": named}, Path(folder), on_result)
-                tasks = scheduler_tasks({**case, "schedulers": entries}, seeds, content["rule"])
+                ready = _trained(case, Path(folder), on_result)
+                tasks = scheduler_tasks({**case, "schedulers": ready}, seeds, content["rule"])
                 check_tasks(tasks)
                 results = run_tasks(tasks, workers, lambda result: None)
             # `_SHOWN` and the metrics that claims, ablations and tables name for the case
             rows_of_claims = [*content["claims"], *content.get("ablations", [])]
             wanted = {row["metric"] for row in rows_of_claims if row.get("case", first) == name}
             wanted |= {row["metric"] for row in content.get("tables", []) if name in row["cases"]}
-            metrics = dict.fromkeys([*_SHOWN, *sorted(wanted)])
-            runs = {label: [run for run in results if run.label == label] for label in entries}
+            measures = {
+                metric: _METRICS.get(metric, operator.attrgetter(f"metrics.{metric}"))
+                for metric in (*_SHOWN, *sorted(wanted))
+            }
+            runs = {label: [run for run in results if run.label == label] for label in ready}
             figures = {
-                label: {metric: metric_values(own, metric) for metric in metrics}
+                label: {metric: np.array([*map(of, own)], np.float64) for metric, of in measures.items()}
                 for label, own in runs.items()
             }
             composed = {task.label: task.scheduler for task in tasks}

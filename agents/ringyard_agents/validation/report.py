@@ -45,7 +45,8 @@ def _rows(sets: Sequence[PredictedSet]) -> list[list[str]]:
         errors = one.predicted.error
         aim = f"mean {MEAN_AIM:.0%}, median {MEDIAN_AIM:.0%}"
         if len(errors):
-            aim += ": met" if one.met else ": **missed**"
+            met = errors.mean() <= MEAN_AIM and errors.median() <= MEDIAN_AIM
+            aim += ": met" if met else ": **missed**"
         counts = [str(len(errors)), str(len(one.rows) - len(errors))]
         rows.append([one.about.title, *_percents(errors), *counts, aim, one.about.fitted or "nothing"])
     return rows

@@ -1,7 +1,7 @@
 """Predictions of measured rows by the shipped models (jobs started in a simulator), and their errors."""
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -66,32 +66,34 @@ def _shares(rows: pd.DataFrame) -> "pd.Series[Any]":
 
 def _jobs(rows: pd.DataFrame) -> JobTable:
     """Return each row's job, then each row's neighbour, or the job again if there is none [2 x rows]."""
-    beside = (rows.neighbour != "").to_numpy()
-    first = np.array([sum(gpus_per_server(text)) for text in rows.placement])
-    second = np.array([sum(gpus_per_server(text)) for text in rows.neighbour_placement])
-    gpus = np.concatenate([first, np.where(second > 0, second, first)])
-    models = np.concatenate([rows.model, np.where(beside, rows.neighbour, rows.model)])
-    batch = np.concatenate([rows.batch, np.where(beside, rows.neighbour_batch, rows.batch)])
-    batch = np.where(np.isnan(batch), 1.0, batch)
+    beside, apart = rows.neighbour != "", rows.neighbour_placement != ""
+    second = rows.assign(
+        model=rows.model.mask(beside, rows.neighbour),
+        batch=rows.batch.mask(beside, rows.neighbour_batch),
+        placement=rows.placement.mask(apart, rows.neighbour_placement),
+        parameter_servers=0,
+    )
+    jobs = pd.concat([rows, second], ignore_index=True)
+    gpus = np.array([sum(gpus_per_server(text)) for text in jobs.placement])
+    batch = jobs.batch.fillna(1.0).to_numpy()
     position = {model.name: i for i, model in enumerate(catalogue())} | {"": -1}
-    ids = np.array([position[model] for model in models])
+    ids = jobs.model.map(position).to_numpy(dtype=np.int64)
     fixed = np.array([catalogue()[i].fixed_seconds if i >= 0 else _INSTANT for i in ids])
     sample = np.array([catalogue()[i].sample_seconds if i >= 0 else 0.0 for i in ids])
     compute = np.maximum(fixed + sample * batch, _INSTANT)
     count = len(gpus)
     table = JobTable.from_columns(np.zeros(count), gpus, np.full(count, 1e9)).with_models(ids)
-    servers = np.concatenate([rows.parameter_servers.fillna(0), np.zeros(len(rows))]).astype(np.int64)
-    sends = np.tile(rows.transfer_bytes, 2)
+    servers = jobs.parameter_servers.fillna(0).to_numpy(dtype=np.int64)
     return replace(
         table,
         compute_seconds=compute,
         fixed_fraction=fixed / compute,
-        gradient_bytes=np.where(np.isnan(sends), table.gradient_bytes, sends),
+        gradient_bytes=jobs.transfer_bytes.fillna(pd.Series(table.gradient_bytes)).to_numpy(),
         batch_size=batch * gpus,
         min_batch=batch * gpus,
         max_batch=batch * gpus,
-        cores_per_worker=np.tile(rows.cores.fillna(0), 2).astype(np.int64),
-        ram_per_worker=np.tile(rows.ram_bytes.fillna(0), 2),
+        cores_per_worker=jobs.cores.fillna(0).to_numpy(dtype=np.int64),
+        ram_per_worker=jobs.ram_bytes.fillna(0).to_numpy(),
         memory_bandwidth=np.zeros(count),
         fixed_memory_bytes=np.zeros(count),  # the job ran, so its memory fits
         sample_memory_bytes=np.zeros(count),
@@ -151,15 +153,6 @@ def _simulate(rows: pd.DataFrame, performance: PerformanceModel) -> NDArray[np.f
     return predicted
 
 
-def _groups(rows: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """Split rows into groups for one simulator each."""
-    counted = [rows.gpu_type, rows.network, rows.interconnect, rows.storage_bytes_per_second]
-    counted += [rows.cores.notna(), rows.ram_bytes.notna(), _shares(rows)]
-    for _, group in rows.groupby(counted, sort=False, dropna=False):
-        for begin in range(0, len(group), _ROWS):
-            yield group.iloc[begin : begin + _ROWS]
-
-
 def predict_rows(
     rows: pd.DataFrame, overrides: Sequence[str]
 ) -> tuple[NDArray[np.float64], NDArray[np.str_]]:
@@ -176,7 +169,11 @@ def predict_rows(
     ]
     reasons = np.array(lacking, dtype=str)
     seconds = np.full(len(rows), np.nan)
-    for group in _groups(rows.reset_index(drop=True)[reasons == ""]):
+    known = rows.reset_index(drop=True)[reasons == ""]
+    alike = [known.gpu_type, known.network, known.interconnect, known.storage_bytes_per_second]
+    alike += [known.cores.notna(), known.ram_bytes.notna(), _shares(known)]
+    numbers = known.groupby(alike, sort=False, dropna=False).cumcount()
+    for _, group in known.groupby([*alike, numbers // _ROWS], sort=False, dropna=False):
         first: Any = group.iloc[0]
         links = {"network": first.network, "interconnect": first.interconnect}
         chosen = [f"{link}@performance.{link}={name}" for link, name in links.items() if name]
@@ -206,12 +203,6 @@ class PredictedSet(MeasuredRows):
         """{reason: number of rows without a prediction}."""
         return {str(why): int(count) for why, count in self.rows.reason.value_counts().items() if why}
 
-    @property
-    def met(self) -> bool:
-        """Whether mean and median error are within the aims."""
-        error = self.predicted.error
-        return bool(error.mean() <= MEAN_AIM and error.median() <= MEDIAN_AIM)
-
     def by(self, columns: list[str]) -> Any:
         """Group errors by columns, small placements first."""
         sizes = self.predicted.placement.map(lambda text: (text.count("+"), sum(gpus_per_server(text))))
@@ -240,23 +231,14 @@ class PredictedSet(MeasuredRows):
         plot_predictions(axes, points, "seconds")
 
 
-def _derived(rows: pd.DataFrame) -> "pd.Series[Any]":
-    """Return whether a model of the row has derived figures for its GPU type [rows]."""
-    known = {(m.name, kind): one.derived for m in catalogue() for kind, one in m.gpus.items()}
-    sides = [zip(rows[name], rows.gpu_type, strict=True) for name in ("model", "neighbour")]
-    flags = np.array([[known.get(one, False) for one in side] for side in sides])
-    return pd.Series(flags.any(axis=0), index=rows.index)
-
-
 def _place(placement: str) -> str:
     servers = gpus_per_server(placement)
     count, word = (len(servers), "server") if len(servers) > 1 else (servers[0], "GPU")
     return f"{count} {word}{'s' if count > 1 else ''}"
 
 
-def _predict_set(measured: MeasuredRows, overrides: Sequence[str]) -> PredictedSet:
-    """Predict every row of a set; `overrides` choose the performance model, those of the set follow them."""
-    rows = measured.rows
+def _predict_set(measured: MeasuredRows, overrides: Sequence[str], links: Mapping[str, str]) -> PredictedSet:
+    rows = measured.rows.assign(**links)
     for column in ("network", "interconnect"):
         there = config_files(column)
         for name in sorted(set(rows[column]) - {""} - set(there)):
@@ -267,8 +249,11 @@ def _predict_set(measured: MeasuredRows, overrides: Sequence[str]) -> PredictedS
     predicted, reasons = predict_rows(rows, [*overrides, *measured.about.overrides])
     seconds = rows.seconds.fillna(rows.restart_seconds)
     error = (predicted - seconds).abs() / seconds
+    figures = {(model.name, kind) for model in catalogue() for kind, one in model.gpus.items() if one.derived}
+    jobs = zip(rows.model, rows.neighbour, rows.gpu_type, strict=True)
+    derived = [(one, kind) in figures or (two, kind) in figures for one, two, kind in jobs]
     rows = rows.assign(part=measurement_kinds(rows), place=rows.placement.map(_place), measured=seconds)
-    rows = rows.assign(predicted=predicted, reason=reasons, derived=_derived(rows), error=error)
+    rows = rows.assign(predicted=predicted, reason=reasons, derived=derived, error=error)
     return PredictedSet(measured.name, measured.about, rows)
 
 
@@ -279,4 +264,4 @@ def predict_sets(
 
     `links` are {"network" or "interconnect": name for all rows}.
     """
-    return [_predict_set(replace(one, rows=one.rows.assign(**links)), overrides) for one in found]
+    return [_predict_set(one, overrides, links) for one in found]
