@@ -12,13 +12,12 @@ from ringyard_agents.config.environments import compose_environments
 from ringyard_agents.config.safe_load import read_plain
 from ringyard_agents.shipped_agents import ZOO_PREFIX, agent_path
 
-#: {setting: value} of an environment
-_Settings = dict[str, Any]
 #: groups of the environment that are compared, and settings that choose jobs and are no property of them
 _GROUPS = ("cluster", "workload", "performance", "restart", "failures")
 _OTHER_JOBS = ("workload.path", "workload.part")
 #: differences that a note names; it counts more
 _MAX_NAMED = 4
+_NUMBERS = (int, float)
 
 
 def training_range_notes(entries: Mapping[str, SchedulerEntry], environment: Mapping[str, Any]) -> list[str]:
@@ -63,29 +62,27 @@ def _training_environments(entry: SchedulerEntry) -> list[Mapping[str, Any]]:
     return [to_plain(one) for one in compose_environments(config, config["environments"]).values()]
 
 
-def _settings_of(environment: Mapping[str, Any]) -> _Settings:
+def _settings_of(environment: Mapping[str, Any]) -> dict[str, Any]:
     def leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
         inner = dict(enumerate(value)) if isinstance(value, list | tuple) else value
-        if name in _OTHER_JOBS:
-            return
         if isinstance(inner, Mapping):
             for key, one in inner.items():
                 yield from leaves(one, f"{name}.{key}")
-        else:
+        elif not name.startswith(_OTHER_JOBS):
             yield name, inner
 
     return {name: one for group in _GROUPS for name, one in leaves(environment[group], group)}
 
 
-def _differences(settings: _Settings, trained: _Settings, known: list[_Settings]) -> list[str]:
+def _differences(settings: dict[str, Any], trained: dict[str, Any], known: list[dict[str, Any]]) -> list[str]:
     """Say what of `settings` is another than in `trained`, and outside of the range of all the `known`."""
     found = []
     for name in dict.fromkeys([*settings, *trained]):
         value, usual = settings.get(name), trained.get(name)
         if value == usual:
             continue
-        numbers = [one[name] for one in known if _is_number(one.get(name))]
-        if not _is_number(value) or not numbers:
+        numbers = [one[name] for one in known if type(one.get(name)) in _NUMBERS]
+        if type(value) not in _NUMBERS or not numbers:
             found.append(f"{name} is {_text(value)} (trained: {_text(usual)})")
         elif not min(numbers) <= value <= max(numbers):
             ends = " to ".join(_text(one) for one in sorted({min(numbers), max(numbers)}))
@@ -93,9 +90,5 @@ def _differences(settings: _Settings, trained: _Settings, known: list[_Settings]
     return found
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _text(value: Any) -> str:
-    return f"{value:,g}" if _is_number(value) else "none" if value is None else str(value)
+    return f"{value:,g}" if type(value) in _NUMBERS else "none" if value is None else str(value)
