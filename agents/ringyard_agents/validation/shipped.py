@@ -77,7 +77,7 @@ def _jobs(rows: pd.DataFrame) -> JobTable:
     gpus = np.array([sum(gpus_per_server(text)) for text in jobs.placement])
     batch = jobs.batch.fillna(1.0).to_numpy()
     position = {model.name: i for i, model in enumerate(catalogue())} | {"": -1}
-    ids = jobs.model.map(position).to_numpy(dtype=np.int64)
+    ids = jobs.model.map(position).to_numpy().astype(np.int64)
     fixed = np.array([catalogue()[i].fixed_seconds if i >= 0 else _INSTANT for i in ids])
     sample = np.array([catalogue()[i].sample_seconds if i >= 0 else 0.0 for i in ids])
     compute = np.maximum(fixed + sample * batch, _INSTANT)
