@@ -1,8 +1,8 @@
 """Minari: what a scheduler decides, as an offline dataset, read back for behaviour cloning."""
 
 import argparse
-from dataclasses import replace
 
+import gymnasium
 import minari
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ from minari.data_collector import EpisodeBuffer
 from torch import nn
 
 import ringyard
-from ringyard import experiment, pack, queue_and_cluster
+from ringyard import pack
 from ringyard_baselines import sjf
 
 
@@ -51,7 +51,7 @@ def episodes(env, scheduler, count):
 
 def main(count=20, batches=2000, name="ringyard/sjf-v0", scheduler=None):
     """Write the dataset, read it, clone it; the share of its actions that the clone's favourite is."""
-    env = ringyard.ClusterEnv(replace(experiment("sharing"), observation=queue_and_cluster(flat=True)))
+    env = gymnasium.make("ringyard/Sharing-Queue-v0", flat=True).unwrapped
     if name in minari.list_local_datasets():
         minari.delete_dataset(name)
     spaces = {"observation_space": env.observation_space, "action_space": env.action_space}

@@ -1,4 +1,4 @@
-"""PPO with masked actions in one file, in the manner of CleanRL: no base class, every step in sight."""
+"""PPO in one file: masked actions in the manner of CleanRL, without a base class, every step in sight."""
 
 import argparse
 
@@ -8,14 +8,12 @@ import torch
 from torch import nn
 from torch.distributions import Categorical
 
-import ringyard
-
 
 def main(total_steps=200_000, num_envs=32, num_steps=64, seed=0):
     """Train, print the mean JCT of the episodes of each quarter of the way; the last of them."""
     torch.manual_seed(seed)
-    setting = ringyard.EnvConfig(observation=ringyard.mdp.observations.queue_and_cluster(flat=True))
-    envs = gymnasium.make_vec("ringyard/Cluster-v0", num_envs, config=setting, autoreset_mode="SameStep")
+    name = "ringyard:ringyard/Sharing-Queue-v0"  # imports ringyard first
+    envs = gymnasium.make_vec(name, num_envs, flat=True, autoreset_mode="SameStep")
     size, num_actions = envs.single_observation_space.shape[0], envs.single_action_space.n
     actor = nn.Sequential(nn.Linear(size, 128), nn.Tanh(), nn.Linear(128, num_actions))
     critic = nn.Sequential(nn.Linear(size, 128), nn.Tanh(), nn.Linear(128, 1))

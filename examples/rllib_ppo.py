@@ -1,20 +1,21 @@
 """RLlib: PPO with its own module for masked actions, which reads "observations" and "action_mask"."""
 
 import argparse
+import math
 
+import gymnasium
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.examples.rl_modules.classes.action_masking_rlm import ActionMaskingTorchRLModule
 from ray.tune.registry import register_env
 
 import ringyard
-from ringyard import queue_and_cluster
 
 
 def make(config):
     """One cluster with flat rows and the mask beside them."""
-    setting = ringyard.EnvConfig(observation=queue_and_cluster(flat=True))
-    return ringyard.ActionMaskObservation(ringyard.ClusterEnv(setting), "observations")
+    env = gymnasium.make("ringyard/Sharing-Queue-v0", flat=True)
+    return ringyard.ActionMaskObservation(env, "observations")
 
 
 def main(total_steps=100_000, batch=2000):
@@ -30,9 +31,10 @@ def main(total_steps=100_000, batch=2000):
     algorithm = config.build_algo()
     for _ in range(max(total_steps // batch, 1)):
         told = algorithm.train()["env_runners"]
-        print(f"{told['num_env_steps_sampled_lifetime']:,} steps: return {told.get('episode_return_mean')}")
+        steps, reached = told["num_env_steps_sampled_lifetime"], told.get("episode_return_mean", math.nan)
+        print(f"{steps:,.0f} steps: mean return {reached:,.1f}")
     algorithm.stop()
-    return float(told["episode_return_mean"])
+    return float(reached)
 
 
 if __name__ == "__main__":

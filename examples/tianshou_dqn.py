@@ -2,6 +2,7 @@
 
 import argparse
 
+import gymnasium
 import torch
 from tianshou.algorithm.modelfree.dqn import DQN, DiscreteQLearningPolicy
 from tianshou.algorithm.optim import AdamOptimizerFactory
@@ -11,13 +12,12 @@ from tianshou.trainer import OffPolicyTrainerParams
 from tianshou.utils.net.common import Net
 
 import ringyard
-from ringyard import queue_and_cluster
 
 
 def make():
     """One cluster with flat rows and the mask beside them."""
-    setting = ringyard.EnvConfig(observation=queue_and_cluster(flat=True))
-    return ringyard.ActionMaskObservation(ringyard.ClusterEnv(setting), "obs", "mask")
+    env = gymnasium.make("ringyard/Sharing-Queue-v0", flat=True)
+    return ringyard.ActionMaskObservation(env, "obs", "mask")
 
 
 def main(total_steps=100_000, num_envs=4):
@@ -50,7 +50,7 @@ def main(total_steps=100_000, num_envs=4):
             batch_size=64,
         )
     )
-    print(result)
+    print(f"best mean return of a test episode: {result.best_reward:,.1f}")
     return float(result.best_reward)
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 
+import gymnasium
 import torch
 from tensordict.nn import ProbabilisticTensorDictModule, ProbabilisticTensorDictSequential, TensorDictModule
 from torch import nn
@@ -12,9 +13,6 @@ from torchrl.envs.gym_like import default_info_dict_reader
 from torchrl.modules import MaskedCategorical, ValueOperator
 from torchrl.objectives import ClipPPOLoss
 from torchrl.objectives.value import GAE
-
-import ringyard
-from ringyard import queue_and_cluster
 
 
 class MaskReader(default_info_dict_reader):
@@ -27,7 +25,7 @@ class MaskReader(default_info_dict_reader):
 
 def make():
     """One cluster with flat rows, its mask under "action_mask"."""
-    cluster = ringyard.ClusterEnv(ringyard.EnvConfig(observation=queue_and_cluster(flat=True)))
+    cluster = gymnasium.make("ringyard:ringyard/Sharing-Queue-v0", flat=True)  # imports ringyard first
     env = GymWrapper(cluster, categorical_action_encoding=True)
     mask = Binary(int(cluster.action_space.n), dtype=torch.bool)
     env.set_info_dict_reader(MaskReader(["action_mask"], spec={"action_mask": mask}))

@@ -38,7 +38,7 @@ def test_the_oldest_versions_are_those_that_are_allowed():
 
 def test_what_is_pinned_is_allowed():
     pinned = pins("constraints.txt")
-    for one in needed("agents", "sweeps", "docs", "dev"):
+    for one in needed("agents", "hub", "onnx", "sweeps", "docs", "dev"):
         assert one.specifier.contains(pinned[one.name.lower()], prereleases=True), one
 
 
@@ -52,5 +52,9 @@ def test_the_citation_and_the_changelog_have_the_version_of_pyproject():
 
 
 def test_the_entry_for_gymnasiums_list_names_the_oldest_version():
-    entry = (ROOT / ".github" / "third_party_entry.md").read_text()
+    entry = (ROOT / ".github" / "third_party_entry.md").read_text().partition("-->\n")[2]
+    assert re.match(
+        r"- \[Ringyard: .*\]\(LINK\)\n\n  !\[Gymnasium version dependency\]\(", entry
+    )  # as its template says
+    assert 2 <= len(re.findall(r"\.(?= |$)", entry.strip().splitlines()[-1])) <= 5  # sentences
     assert f"badge/Gymnasium-v{pins('constraints-oldest.txt')['gymnasium']}-blue" in entry

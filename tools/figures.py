@@ -193,8 +193,8 @@ def stale_rows(name: str) -> list[str]:
 
 def _table(rows: Sequence[Mapping[str, str]], names: Sequence[str] = (), caption: str | None = None) -> str:
     """Return a table of `rows` below its `caption`, and a line about results of `names` that were not run."""
-    table = [caption, markdown(rows).rstrip()] if caption else [markdown(rows).rstrip()]
-    return "\n\n".join([*(table if rows else []), *_missing(names)])
+    table = [*([caption] if caption else []), markdown(rows).rstrip()] if rows else []
+    return "\n\n".join([*table, *_missing(names)])
 
 
 def _missing(names: Sequence[str]) -> list[str]:
@@ -529,13 +529,15 @@ def _leaderboard_cells(row: Row) -> dict[str, str]:
 def leaderboard(environment: str) -> str:
     """Rows of the leaderboard in an environment, without its splits."""
     tables = _tables(lambda row: row["environment"] == environment and row["split"] == "standard")
-    return "\n\n".join(text for heading, rows in tables for text in (heading, _table(rows)))
+    missing = f"**Missing: run `ringyard leaderboard srsf allocator zoo:joint --environment {environment}`**"
+    return "\n\n".join(text for one in tables for text in (one[0], _table(one[1]))) or missing
 
 
 def splits() -> str:
     """Rows of the leaderboard with other loads, cluster sizes and restart costs."""
     tables = _tables(lambda row: row["split"] != "standard")
-    return "\n\n".join(text for heading, rows in tables for text in (heading, _table(rows)))
+    missing = "**Missing: run `ringyard leaderboard srsf allocator zoo:joint --split load`**"
+    return "\n\n".join(text for one in tables for text in (one[0], _table(one[1]))) or missing
 
 
 def levels() -> str:

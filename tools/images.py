@@ -26,7 +26,7 @@ from ringyard_agents.command_line import Arguments, exit_code
 from ringyard_agents.evaluation.statistics import mean_interval
 from ringyard_agents.runs.figures import save_figure
 from tools.config_files import TOOLS_CONF
-from tools.figures import LEARNERS
+from tools.figures import LEARNERS, MORE_LEARNERS
 from tools.stored_reproductions import write_json
 from tools.zoo.page import draw_training
 
@@ -131,6 +131,22 @@ def learning(content: Any, file: Path) -> None:
     )
 
 
+def profiles(content: Any, file: Path) -> None:
+    """Draw performance profiles of learners: the share of runs with at least a score, with 95 % bands."""
+
+    def draw(axes: Any) -> None:
+        scores = content["profile_scores"]
+        for learner, label in (LEARNERS | MORE_LEARNERS).items():
+            if learner in content["learners"]:
+                row = content["learners"][learner]
+                [line] = axes.plot(scores, row["profile"], label=label)
+                axes.fill_between(scores, *row["profile_band"], alpha=0.15, color=line.get_color())
+        axes.set(xlabel="mean JCT of the best published scheduler / that of the agent")
+        axes.set_ylabel("share of seeds and environments with at least this score")
+
+    save_figure(file, draw, "Performance profiles of the learners over five environments and three seeds")
+
+
 def schedulers(content: Any, file: Path) -> None:
     """Draw a line for each scheduler of a result: its mean JCT with a 95 % interval, and the lower bound."""
     kinds = ("only starts jobs", "also preempts", "also resizes", "allocator or agent")
@@ -199,7 +215,7 @@ def agent(record: Any, file: Path) -> None:
 
 #: {`draw` of an entry: what draws it, from the content of a file}
 DRAWN: Mapping[str, Callable[[Any, Path], None]] = {
-    one.__name__: one for one in (learning, schedulers, vector_env, scale, agent)
+    one.__name__: one for one in (learning, profiles, schedulers, vector_env, scale, agent)
 }
 
 

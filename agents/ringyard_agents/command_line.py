@@ -31,6 +31,9 @@ AGENT_LIBRARIES = {
     *("stable_baselines3", "tensorboard", "torch"),
 }
 
+#: {library: extra that installs it}
+_OTHER_EXTRAS = {"huggingface_hub": "hub", "onnx": "onnx", "onnxscript": "onnx"}
+
 
 class Arguments(argparse.ArgumentParser):
     """An argument parser that raises a ConfigurationError for wrong arguments."""
@@ -223,10 +226,11 @@ def _text(error: Exception) -> str:
 
 
 def missing_library(error: BaseException) -> str | None:
-    """Return how to install the library of `ringyard[agents]` that an import lacks, None for other errors."""
+    """Return how to install the library of an extra that an import lacks, None for other errors."""
     library = str(getattr(error, "name", "")).partition(".")[0]
-    if isinstance(error, ImportError) and library in AGENT_LIBRARIES:
-        return f'{library} is not installed: pip install "ringyard[agents]"'
+    extra = "agents" if library in AGENT_LIBRARIES else _OTHER_EXTRAS.get(library)
+    if isinstance(error, ImportError) and extra:
+        return f'{library} is not installed: pip install "ringyard[{extra}]"'
     return None
 
 

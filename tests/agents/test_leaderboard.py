@@ -10,10 +10,11 @@ import pytest
 from hydra.core.global_hydra import GlobalHydra
 
 from conftest import ROOT, composed
-from ringyard.errors import ConfigurationError
+from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard.mdp.user_config import hydra_initialized
 from ringyard_agents.cli import main
 from ringyard_agents.evaluation import leaderboard
+from ringyard_agents.evaluation.judge import _load
 from ringyard_agents.evaluation.leaderboard import CONFIG, Levels, compare_rows, read_rows
 from ringyard_agents.evaluation.selection import COMPARISON_SEED_OFFSET
 from ringyard_agents.evaluation.statistics import holm, holm_confidences, p_value, ratio_interval
@@ -112,7 +113,7 @@ def test_hidden_levels_depend_on_the_secret_alone(tmp_path):
         (["--secret", "LONG"], "--set is test, and --secret has 16 characters; expected"),
         (["--set", "hidden", "--secret", "none"], "No such file or directory: none"),
         (["mine:model.zip"], "model.zip"),
-        (["srff"], "expected srtf"),
+        (["pollx"], "expected pollux"),
     ],
 )
 def test_wrong_words_are_one_line_before_anything_runs(words, said, few, tmp_path, monkeypatch, capsys):
@@ -279,7 +280,6 @@ def test_stored_rows_are_consistent_and_of_their_levels():
     tables = {}
     for row in ROWS:
         tables.setdefault(tuple(row[name] for name in leaderboard.TABLE), []).append(row)
-        assert (figures.ROWS / f"{'.'.join(map(str, (row['environment'], row['split'], row['set'])))}").parent
         assert row["mean_jct"] == np.mean(row["values"])
         assert row["gap_to_bound"] == row["mean_jct"] / row["bound_mean_jct"] >= 1
         assert not row["commit"].endswith("-dirty")
@@ -354,7 +354,7 @@ BAD = {
     "jobs wait": (f"{BODY}return []", "jobs", 60),
     "hidden columns": (GOOD.replace(".DURATIONS", ".NOTHING"), "expected Observability.DURATIONS", 60),
 }
-FAST = ("an exception", "an infinite loop", "memory", "no scheduler")
+FAST = ("an exception", "an infinite loop", "memory")
 
 
 def judged(folder, name, text, *words, code=0):
@@ -409,6 +409,17 @@ def test_a_bad_file_is_one_line_of_json_and_an_exit_code(case, tmp_path):
     found = judged(tmp_path, "bad.py", text, "--seconds", str(seconds), "--memory", "64", code=2)
     assert said in found["error"]
     assert found["score"] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("x = 1", "defines none"), (BAD["two schedulers"][0], "defines Mine, Other")]
+)
+def test_a_file_has_one_scheduler(text, said, tmp_path, monkeypatch):
+    file = tmp_path / f"judged_{said.split()[-1].lower()}.py"
+    file.write_text(text)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    with pytest.raises(SchedulerError, match=f"{file.name} {said}; expected one class with decide"):
+        _load(file, None)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ _MAX_NAMED = 4
 
 
 def training_range_notes(entries: Mapping[str, SchedulerEntry], environment: Mapping[str, Any]) -> list[str]:
-    """Return a note for each agent whose training had no environment such as this one.
+    """Return a note for each agent that had no environment such as this one in its training.
 
     A number is inside of the training range if it lies between the smallest and the largest of the
     environments that the agent was trained in. All else must be as in that one of them which is most alike.

@@ -107,6 +107,11 @@ def _network_no_larger_than(weights: Checkpoint) -> Iterator[None]:
 
 def read_agent(file: Path, trust: Trust = ()) -> tuple[dict[str, Any], Checkpoint]:
     """Read ({group of `AGENT_GROUPS`: plain config}, weights for `Learner.load`); see `load_policy`."""
+    if file.suffix == ".zip":
+        raise CheckpointError(
+            f"{file} holds pickles, which run code when they are read; expected an agent of `ringyard train`"
+            " (its run folder) or zoo:NAME"
+        )
     saved = Checkpoint.read(file)
     parts, weights = saved.metadata.get("parts"), saved.metadata.get("weights")
     if not (

@@ -47,26 +47,27 @@ class _JobNetwork(nn.Module):
 
     def __init__(self, space: spaces.Dict, width: int) -> None:
         super().__init__()
-        (self.slots,), cluster = space["jobs_mask"].shape or (0,), spaces.flatdim(space["cluster"])
-        features = spaces.flatdim(space["jobs"]) // self.slots
+        slots, cluster = spaces.flatdim(space["jobs_mask"]), spaces.flatdim(space["cluster"])
+        features = spaces.flatdim(space["jobs"]) // slots
         self.scores = ScoreNetwork(features, cluster, width, "attention")
         self.job = nn.Sequential(nn.Linear(features + cluster, width), nn.Tanh())
         self.whole = nn.Sequential(nn.Linear(width + cluster, width), nn.Tanh())
-        self.latent_dim_pi, self.latent_dim_vf = 2 * self.slots, 2 * width
+        self.latent_dim_pi, self.latent_dim_vf = 2 * slots, 2 * width
 
     def _jobs(self, blocks: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Return features [B, n, F] and presence [B, n] of the first n slots, and those of the cluster."""
         mask = blocks["jobs_mask"]
-        used = max(int(mask.sum(1).max()), 1)  # jobs fill the first slots
-        return blocks["jobs"].view(len(mask), self.slots, -1)[:, :used], mask[:, :used], blocks["cluster"]
+        jobs, used = blocks["jobs"].view(*mask.shape, -1), mask.shape[1]
+        if not torch.compiler.is_compiling():  # a graph for export has as many slots for every input
+            used = max(int(mask.sum(1).max()), 1)  # jobs fill the first slots
+        return jobs[:, :used], mask[:, :used], blocks["cluster"]
 
     def forward_actor(self, blocks: dict[str, Tensor]) -> Tensor:
         """Return [B, 2 N]: scores, 0 in empty slots, then 1 where there is a job."""
         jobs, present, cluster = self._jobs(blocks)
         scores = _SCALE * self.scores(jobs, present, cluster)[..., 0] * present
-        return torch.cat(
-            (nn.functional.pad(scores, (0, self.slots - jobs.shape[1])), blocks["jobs_mask"]), -1
-        )
+        mask = blocks["jobs_mask"]
+        return torch.cat((nn.functional.pad(scores, (0, mask.shape[1] - jobs.shape[1])), mask), -1)
 
     def forward_critic(self, blocks: dict[str, Tensor]) -> Tensor:
         """Return [B, 2 width]: a sum over jobs, because each adds to what is to come, and the whole."""

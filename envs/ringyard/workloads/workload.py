@@ -48,7 +48,7 @@ class Workload(Protocol):
 class GeneratorBatch:
     """Several random generators behind the interface of one. Each draws the numbers of one table's jobs.
 
-    It has the methods of `numpy.random.Generator` whose last argument is the number of draws. Parts of a
+    It has the methods of `numpy.random.Generator` with the number of draws as last argument. Parts of a
     workload that draw one number per job declare it by `draws_per_job = True`.
     """
 
