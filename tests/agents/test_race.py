@@ -405,7 +405,7 @@ def test_agents_that_were_judged_in_a_world_run_beside_all_schedulers_there(monk
     assert pretrained_agents_for(worlds["smaller"]) == ({}, {})
     # two are enough for "all"
     monkeypatch.setattr(
-        "ringyard_agents.evaluation.selection.scheduler_names", lambda: ["allocator", "fifo_backfill"]
+        "ringyard_agents.config.compose.scheduler_names", lambda: ["allocator", "fifo_backfill"]
     )
     with configs():
         config = compose("compare", ["experiment=sharing", "schedulers=[all,zoo:joint]", "seeds=1"])
