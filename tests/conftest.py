@@ -76,6 +76,8 @@ GENERATED = {
 WORDS_OF = {
     "random_search": ["form=weights"],
     "ppo_jobs": ["form=jobs"],
+    "group_relative_jobs": ["form=jobs"],
+    "sac": ["form=weights"],
     "ppo_attention": ["form=jobs"],
     "maskable_graph": ["observation=operation_graph"],
 }

@@ -129,6 +129,11 @@ class StableBaselines(NetworkLearner):
                 f"Stable-Baselines3 learns in one process; got {self.hardware.process_group.size}; expected"
                 " agent=ppo, agent=evolution or another agent of several processes, or no torchrun"
             )
+        algorithm: Any = self.model.func
+        if issubclass(algorithm, SAC) and not isinstance(config.actions.space, spaces.Box):
+            raise ConfigurationError(
+                f"SAC gives numbers, actions are {config.actions.space}; set form=weights"
+            )
         torch.set_num_threads(1)
         for argument, clusters in (("n_steps", 1), ("buffer_size", self.num_envs)):
             steps = self._argument(argument)
@@ -171,11 +176,8 @@ class StableBaselines(NetworkLearner):
     def state(self) -> Checkpoint:
         """Copy the weights, the optimizer's state, counters, random states and running episodes."""
         model, arrays = self._model, self._env.episode_state()
-        metadata: dict[str, Any] = {
-            "decisions": self.decisions,
-            "updates": model._n_updates,
-            "started": False,
-        }
+        metadata: dict[str, Any] = {"decisions": self.decisions, "updates": model._n_updates}
+        metadata["started"] = False
         if model._last_obs is not None:
             assert model._last_episode_starts is not None
             assert model.ep_info_buffer is not None
