@@ -483,7 +483,7 @@ def test_flat_rows_of_another_cluster_are_refused():
 def test_learners_refuse_what_they_cannot():
     with pytest.raises(ConfigurationError, match="on-policy"):
         StableBaselines(partial(DQN, "MlpPolicy"), True)
-    with pytest.raises(ConfigurationError, match=r"actions are Discrete.*set form=weights"):
+    with pytest.raises(ConfigurationError, match=r"SAC cannot take Discrete.*set form=weights"):
         learners()["sac"].setup({"one": setting(flat=True)}, 0)
     with pytest.raises(ConfigurationError, match="time_aligned"):
         GroupRelative(PointerPolicy, credit="all")

@@ -131,9 +131,7 @@ class StableBaselines(NetworkLearner):
             )
         algorithm: Any = self.model.func
         if issubclass(algorithm, SAC) and not isinstance(config.actions.space, spaces.Box):
-            raise ConfigurationError(
-                f"SAC gives numbers, actions are {config.actions.space}; set form=weights"
-            )
+            raise ConfigurationError(f"SAC cannot take {config.actions.space} actions; set form=weights")
         torch.set_num_threads(1)
         for argument, clusters in (("n_steps", 1), ("buffer_size", self.num_envs)):
             steps = self._argument(argument)
