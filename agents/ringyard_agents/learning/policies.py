@@ -44,7 +44,7 @@ class IdentityExtractor(BaseFeaturesExtractor):
         return observations
 
 
-#: arguments of a policy of Stable-Baselines3 whose network reads blocks and keeps its initial weights
+#: arguments of a policy of Stable-Baselines3 with a network that reads blocks and keeps its initial weights
 READS_BLOCKS: dict[str, Any] = {"features_extractor_class": IdentityExtractor, "ortho_init": False}
 
 
