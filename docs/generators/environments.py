@@ -136,8 +136,8 @@ def _played(env: ClusterEnv) -> dict[str, str]:
     """Steps, return and mean reward of one episode: zeros, or the first valid action, at each step."""
     _, info = env.reset(seed=0)
     rewards, done = [], False
+    numbers = env.action_space.dtype == np.float32
     while not done:
-        numbers = env.action_space.dtype == np.float32
         action = np.zeros(env.action_space.shape, np.float32) if numbers else info["action_mask"].argmax()
         _, reward, done, _, info = env.step(action)
         rewards.append(reward)

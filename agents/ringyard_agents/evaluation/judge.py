@@ -35,7 +35,7 @@ _WALL_PER_CPU = 3
 
 
 def judge(file: str, environment: str, level_set: str, workloads: int, **limits: int) -> None:
-    """Print one line of JSON: the score of the scheduler in a file, or its error, which is exit code 2.
+    """Print one line of JSON: the score of the scheduler in a file, or its error, with exit code 1.
 
     conf/commands.yaml describes the arguments.
     """
