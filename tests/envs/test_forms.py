@@ -15,6 +15,7 @@ from ringyard.mdp.actions import Scores, Weights
 from ringyard.mdp.job_features import JobFeatures
 from ringyard.mdp.observations import live_job_summary, live_jobs
 from ringyard.mdp.registration import environment_arguments
+from ringyard.mdp.rewards import saved_job_completion_time, total_job_completion_time
 
 FEATURES = list(JobFeatures.__annotations__)
 JOBS = 60
@@ -138,6 +139,50 @@ def test_the_reward_is_minus_the_total_jct_over_the_mean_run_time():
     jobs = env.batch.workload_cache.table(int(info["workload"]))
     isolated = env.batch.state.jobs["isolated_seconds"][0, : len(jobs)].mean()
     assert total == pytest.approx(-float(info["episode_jct"]) * len(jobs) / isolated)
+
+
+@pytest.mark.parametrize("form", ["Weights", "Jobs"])
+def test_the_saved_jct_is_what_the_return_differs_from_that_of_equal_scores(form):
+    def play(reward, act):
+        config = gymnasium.make(f"ringyard/Sharing-{form}-v0").unwrapped.config
+        env = ClusterEnv(replace(config, reward=reward()))
+        env.reset(seed=3)
+        rewards, done = [], False
+        while not done:
+            _, reward, done, _, info = env.step(act(env.action_space))
+            rewards.append(reward)
+        assert env.batch.returns[0] == pytest.approx(sum(rewards))
+        return np.array(rewards), float(info["episode_jct"])
+
+    def equal(space):
+        return np.zeros(space.shape, np.float32)
+
+    def drawn(space):
+        return np.random.default_rng(5).uniform(-1, 1, space.shape).astype(np.float32)
+
+    saved, jct = play(saved_job_completion_time, drawn)
+    plain, same_jct = play(total_job_completion_time, drawn)
+    with_equal_scores, _ = play(total_job_completion_time, equal)
+    assert jct == same_jct
+    assert abs(saved.sum()) > 1.0
+    assert saved.sum() == pytest.approx(plain.sum() - with_equal_scores.sum())
+    assert play(saved_job_completion_time, equal)[0] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_copies_of_an_episode_save_as_much_as_it():
+    config = gymnasium.make("ringyard/Sharing-Weights-v0").unwrapped.config
+    env = ClusterEnv(replace(config, reward=saved_job_completion_time()))
+    env.reset(seed=3)
+    for _ in range(50):
+        env.step(env.action_space.sample())
+    copy, actions = env.fork(), [env.action_space.sample() for _ in range(20)]
+    assert [copy.step(one)[1] for one in actions] == [env.step(one)[1] for one in actions]
+
+
+def test_the_saved_jct_needs_scores():
+    config = gymnasium.make("ringyard/Sharing-Queue-v0").unwrapped.config
+    with pytest.raises(ConfigurationError, match=r"equal scores, got Actions; expected .*form=weights"):
+        replace(config, reward=saved_job_completion_time())
 
 
 @pytest.mark.parametrize("make", [gymnasium.make, partial(gymnasium.make_vec, num_envs=2)])

@@ -117,7 +117,9 @@ class StableBaselines(NetworkLearner):
 
     def _build_network(self, observations: spaces.Space[Any], actions: spaces.Space[Any]) -> BasePolicy:
         algorithm: Any = self.model.func
-        policy, options = self._argument("policy"), self._argument("policy_kwargs") or {}
+        policy, options = self._argument("policy"), dict(self._argument("policy_kwargs") or {})
+        if self._argument("use_sde"):
+            options["use_sde"] = True
         network_class: Any = algorithm.policy_aliases[policy] if isinstance(policy, str) else policy
         return network_class(observations, actions, lambda progress: 0.0, **options)
 

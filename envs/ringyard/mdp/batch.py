@@ -95,6 +95,8 @@ class ClusterBatch:
         lengths = observation.lengths(config.cluster, config.actions)
         self._blocks = np.dtype([(name, np.float32, (length,)) for name, length in lengths.items()])
         self._closed = False
+        #: {cluster: (seconds, returns) of an episode of the same jobs with equal scores}, see `Reward.saved`
+        self._with_equal_scores: dict[int, tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
         self._workload_rows = np.zeros(num_clusters, np.int64)
         self._all_clusters = np.arange(num_clusters)
         space: Any = config.actions.space
@@ -163,6 +165,7 @@ class ClusterBatch:
         copy.__dict__.update(self.__dict__)
         copy._use(copy_bundle(self.state), copy_bundle(self.episode), copy_bundle(self._out))
         copy._workload_rows = self._workload_rows.copy()
+        copy._with_equal_scores = self._with_equal_scores.copy()
         return copy
 
     def action_array(self, actions: Any) -> NDArray[Any]:
@@ -233,6 +236,22 @@ class ClusterBatch:
         for b, entry in zip(clusters.tolist(), entries.tolist(), strict=True):
             self._set_utilities(b, self.workload_cache.utilities[entry])
         self._run(clusters, BEGIN, self._null_actions)
+        if self.config.reward.saved:
+            self._play_with_equal_scores(clusters)
+
+    def _play_with_equal_scores(self, clusters: NDArray[np.int64]) -> None:
+        """Play copies of `clusters` to their ends, and keep what they had earned at each time."""
+        copy, seconds, returns = self.fork(), [], []
+        left = clusters
+        while len(left):
+            seconds.append(copy.state.clusters["now"][clusters])
+            returns.append(copy.returns[clusters])
+            copy._run(left, STEP, self._null_actions)
+            left = left[copy._out.active_mask[left]]
+        seconds.append(copy.state.clusters["now"][clusters])
+        returns.append(copy.returns[clusters])
+        for b, *curve in zip(clusters.tolist(), np.array(seconds).T, np.array(returns).T, strict=True):
+            self._with_equal_scores[b] = tuple(curve)
 
     def _set_utilities(self, b: int, utilities: JobUtilities | None) -> None:
         """Give the allocator the speeds of cluster b's jobs, if actions are scores."""
@@ -274,7 +293,17 @@ class ClusterBatch:
             SchedulerError: no job runs or arrives and no template can start a waiting job, or time does not
                 advance (`ringyard.sim.engine.livelock`).
         """
-        self._run(self._all_clusters if clusters is None else clusters, STEP, actions)
+        stepped = self._all_clusters if clusters is None else clusters
+        before = self.state.clusters["now"][stepped]
+        self._run(stepped, STEP, actions)
+        if not self.config.reward.saved:
+            return
+        for b, since in zip(stepped.tolist(), before.tolist(), strict=True):
+            seconds, returns = self._with_equal_scores[b]
+            until = self.state.clusters["now"].item(b) if self._out.active_mask[b] else np.inf
+            then, now = np.interp((since, until), seconds, returns)
+            self.rewards[b] -= now - then
+            self.returns[b] -= now - then
 
     def close(self) -> None:
         """Let later steps and resets raise a `ClosedError`."""
@@ -294,6 +323,9 @@ class ClusterBatch:
         for array, first, second in zip(own, one, two, strict=True):
             if len(first) != len(second):  # else the array has no axis of clusters
                 array[: len(sources)] = array[sources]
+        curves = self._with_equal_scores.copy()
+        if curves:
+            self._with_equal_scores |= {b: curves[source] for b, source in enumerate(sources.tolist())}
 
     def _check_open(self) -> None:
         if self._closed:

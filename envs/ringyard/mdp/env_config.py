@@ -4,9 +4,10 @@ from dataclasses import dataclass, field
 
 from ringyard.checks import Positive, PositiveInt, Seed, checked
 from ringyard.cluster import Cluster
+from ringyard.errors import ConfigurationError
 from ringyard.fabric import interconnect, network
 from ringyard.failures import Failures, no_failures
-from ringyard.mdp.actions import ActionKind, Actions
+from ringyard.mdp.actions import ActionKind, Actions, AllocatorActions
 from ringyard.mdp.observations import Observation, queue_and_cluster
 from ringyard.mdp.rewards import Reward, job_completion_time
 from ringyard.performance import PerformanceModel, composite
@@ -67,3 +68,10 @@ class EnvConfig:
     limit_seconds: Positive | None = None
     num_workloads: PositiveInt = 1024
     workload_seed: Seed = 0
+
+    def __post_init__(self) -> None:
+        if self.reward.saved and not isinstance(self.actions, AllocatorActions):
+            raise ConfigurationError(
+                f"reward=saved_jct compares with equal scores, got {type(self.actions).__name__}; expected"
+                " actions that are scores or weights (form=jobs or form=weights), or reward=total_jct"
+            )
