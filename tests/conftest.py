@@ -75,7 +75,12 @@ GENERATED = {
 #: {agent: words that choose what it goes with}
 WORDS_OF = {
     "random_search": ["form=weights"],
+    "ppo_weights": ["form=weights"],
+    "ppo_weights_elastic": ["form=weights"],
+    "ppo_weights_full": ["form=weights"],
     "ppo_jobs": ["form=jobs"],
+    "ppo_jobs_elastic": ["form=jobs"],
+    "ppo_jobs_full": ["form=jobs"],
     "group_relative_jobs": ["form=jobs"],
     "sac": ["form=weights"],
     "ppo_attention": ["form=jobs"],

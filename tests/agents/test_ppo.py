@@ -217,6 +217,40 @@ def test_jobs_that_are_not_there_get_no_score():
     assert not drawn[2:].any()
 
 
+def test_lasting_noise_is_linear_in_features_and_the_same_for_a_rollout():
+    rng, jobs = np.random.default_rng(0), 6
+    blocks = {
+        "jobs": spaces.Box(-10, 10, (8 * 3,)),
+        "jobs_mask": spaces.Box(0, 1, (8,)),
+        "cluster": spaces.Box(-10, 10, (2,)),
+    }
+    action = spaces.Box(-1, 1, (8,))
+    network = JobAttentionPolicy(spaces.Dict(blocks), action, lambda progress: 1e-3, use_sde=True)
+    features = np.zeros((2, 8, 3), np.float32)
+    features[:, :jobs] = rng.normal(size=(2, jobs, 3))
+    mask = (np.arange(8) < jobs).astype(np.float32)
+    seen = {"jobs": features.reshape(2, -1), "jobs_mask": np.stack((mask, mask)), "cluster": np.ones((2, 2))}
+    seen = {name: torch.as_tensor(rows, dtype=torch.float32) for name, rows in seen.items()}
+    network.reset_noise(2)
+    with torch.no_grad():
+        first, _, density = network(seen)
+        again, _, _ = network(seen)
+        _, evaluated, _ = network.evaluate_actions(seen, first)
+        mean = network(seen, deterministic=True)[0]
+    weights = np.exp(-3.0) * network.action_dist.weights.numpy()
+    centred = features[:, :jobs] - features[:, :jobs].mean(axis=1, keepdims=True)
+    noise = (first - mean).numpy()
+    assert noise[:, :jobs] == pytest.approx(np.einsum("bjf,bf->bj", centred, weights), abs=1e-6)
+    assert not first[:, jobs:].any()
+    assert torch.equal(first, again)
+    assert torch.equal(density, evaluated)
+    network.reset_noise(2)
+    with torch.no_grad():
+        assert not torch.equal(first, network(seen)[0])
+        moved = network.evaluate_actions(seen, mean)[1]
+    assert (moved > density).all()  # no noise is the most likely
+
+
 def test_rewards_are_divided_by_the_deviation_of_discounted_returns():
     """Returns of one cluster, gamma 1/2: 2, 3 and, after the end of an episode, 2."""
     learner = learner_in("CartPole-v1", num_envs=1, gamma=0.5, normalize_rewards=True)

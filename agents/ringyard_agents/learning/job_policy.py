@@ -58,8 +58,8 @@ class _ScoresWithLastingNoise(DiagGaussianDistribution):
 
     def proba_distribution(self, mean_actions: Tensor, log_std: Tensor) -> Self:
         """Set means [B, N] and centred features [B, N x F], both in `mean_actions`, and a `log_std` [F]."""
-        self.means, features = mean_actions.split([self.action_dim, self.action_dim * len(log_std)], 1)
-        self.features, self.log_std = features.unflatten(1, (self.action_dim, -1)), log_std
+        self.means, self.log_std = mean_actions[:, : self.action_dim], log_std
+        self.features = mean_actions[:, self.action_dim :].view(len(mean_actions), self.action_dim, -1)
         return self
 
     def mode(self) -> Tensor:
@@ -189,17 +189,19 @@ class JobAttentionPolicy(ActorCriticPolicy):
         self.mlp_extractor = _JobNetwork(self.observation_space, self.width, self.lasting_noise)  # type: ignore[assignment]
 
     def _build(self, lr_schedule: Any) -> None:
-        distribution = _ScoresWithLastingNoise if self.lasting_noise else _ScoresOfJobs
+        distribution: Any = _ScoresWithLastingNoise if self.lasting_noise else _ScoresOfJobs
         self.action_dist = distribution(spaces.flatdim(self.action_space))
         super()._build(lr_schedule)
         self.action_net = nn.Identity()
-        self.log_std = nn.Parameter(torch.full((self.mlp_extractor.noise_weights or 1,), self.log_std_init))
+        network: Any = self.mlp_extractor
+        self.log_std = nn.Parameter(torch.full((network.noise_weights or 1,), self.log_std_init))
         optimizer: Any = self.optimizer_class
         self.optimizer = optimizer(self.parameters(), lr=lr_schedule(1), **self.optimizer_kwargs)
 
     def reset_noise(self, n_envs: int = 1) -> None:
         """Draw weights of the noise for each of `n_envs` clusters."""
-        self.action_dist.weights = torch.randn(n_envs, len(self.log_std), device=self.device)
+        distribution: Any = self.action_dist
+        distribution.weights = torch.randn(n_envs, len(self.log_std), device=self.device)
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
         data: dict[str, Any] = super()._get_constructor_parameters()

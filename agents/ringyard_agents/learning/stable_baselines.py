@@ -132,8 +132,11 @@ class StableBaselines(NetworkLearner):
                 " agent=ppo, agent=evolution or another agent of several processes, or no torchrun"
             )
         algorithm: Any = self.model.func
-        if issubclass(algorithm, SAC) and not isinstance(config.actions.space, spaces.Box):
-            raise ConfigurationError(f"SAC cannot take {config.actions.space} actions; set form=weights")
+        numbers_only = issubclass(algorithm, SAC) or self._argument("use_sde")
+        if numbers_only and not isinstance(config.actions.space, spaces.Box):
+            name = "SAC" if issubclass(algorithm, SAC) else "agent.model.use_sde=true"
+            got = f"{name} cannot take {config.actions.space} actions"
+            raise ConfigurationError(f"{got}; set form=weights or form=jobs")
         torch.set_num_threads(1)
         for argument, clusters in (("n_steps", 1), ("buffer_size", self.num_envs)):
             steps = self._argument(argument)
