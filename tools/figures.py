@@ -62,6 +62,8 @@ MORE_LEARNERS = {
     "search": "random search, constant weights",
     "constants": "random search, 10 times the decisions",
 }
+#: folder of the pretrained agents of each learner and environment, written by `python -m tools.pretrained`
+PRETRAINED_BY_LEARNER = ROOT / "agents" / "pretrained"
 #: pretrained agents, the more general first, so that the agent of one environment counts there
 PRETRAINED = ("joint", "elastic", "full", "sharing")
 #: what a file keeps of a scheduler
@@ -412,6 +414,28 @@ def references(*names: str) -> str:
     return _table(rows, names)
 
 
+def pretrained(*names: str) -> str:
+    """A row for each pretrained agent of a learner in an environment: its folder and its mean JCT."""
+    rows = []
+    for name, (title, _, runs, best) in zip(filter(read, names), _learners(names), strict=True):
+        environment = commands()[name]["environment"]
+        for learner, label in (LEARNERS | MORE_LEARNERS).items():
+            card = PRETRAINED_BY_LEARNER / f"{environment}-{learner}" / "run.json"
+            if card.is_file():
+                agent = f"{learner}_{json.loads(card.read_text())['seeds']['seed']}"
+                jct = values_of(runs, agent, "mean_jct")
+                rows.append(
+                    {
+                        "environment": title,
+                        "algorithm": label,
+                        "agent": f"`agents/pretrained/{card.parent.name}`",
+                        "mean JCT (s)": f"{jct.mean():,.0f}",
+                        "vs best published": _change(jct, values_of(runs, best, "mean_jct")),
+                    }
+                )
+    return _table(rows, names)
+
+
 def aggregates() -> str:
     """A row for each learner: aggregates over environments and seeds of `python tools/aggregates.py`."""
     content = json.loads((STORED / "aggregates" / "learners.json").read_text())
@@ -571,6 +595,7 @@ VIEWS: Mapping[str, Callable[..., str]] = {
         agents,
         learners,
         references,
+        pretrained,
         aggregates,
         leaders,
         switched_off,

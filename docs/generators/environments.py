@@ -91,8 +91,8 @@ def _described(name: str, id_: str) -> dict[str, Any]:
         "agents": _agents(title),
         "results": _results(title),
         "learners": _learners(title),
-        "picture": _drawn(f"gantt_{name}"),
-        "plots": [_drawn(f"results_{name}"), _drawn(f"learning_{name}")],
+        "picture": _drawn(f"schedule_{name}.gif"),
+        "plots": [_drawn(f"results_{name}.png"), _drawn(f"learning_{name}.png")],
         "elsewhere": _ELSEWHERE.get(name),
     }
 
@@ -225,10 +225,10 @@ def _learners(title: str) -> list[list[str]]:
     return [heads[1:], *found] if found else []
 
 
-def _drawn(stem: str) -> tuple[str, str]:
+def _drawn(file: str) -> tuple[str, str]:
     """An image of docs/images and the command that made it; empty if there is none."""
     notes = json.loads((DOCS / "images" / "drawn.json").read_text())
-    name = f"images/{stem}.png"
+    name = f"images/{file}"
     return (name, notes[name]["command"]) if name in notes else ("", "")
 
 

@@ -167,8 +167,10 @@ def leaderboard(entries: Sequence[str], environment: str | None, rows: str, **op
             if row["name"] in comparison.entries:
                 print_line(console, f"row: {file}")
         cells = [table_row(row) for row in table]
-        title = f"{', '.join(levels.key)}: means over {levels.workloads} workloads"
-        print_table(console, title, cells, list(cells[0]), ("scheduler", "reference"), folds=True)
+        references = ", ".join(sorted({row["reference"] for row in table if row["reference"]}))
+        title = f"{', '.join(levels.key)}: means over {levels.workloads} workloads; reference: {references}"
+        shown = [name for name in cells[0] if name != "reference"]
+        print_table(console, title, cells, shown, ("scheduler",), folds=True)
 
 
 def _measure(levels: Levels, comparison: Comparison, workers: int | None) -> list[Row]:
