@@ -23,7 +23,7 @@ $(VENV)/.runnable: pyproject.toml constraints.txt
 
 # train PPO of Stable-Baselines3, then compare it with the baselines on workloads it has never seen
 quickstart: $(VENV)/.runnable
-	$(RUN)ringyard train experiment=cpu_gpu form=jobs reward=saved_jct agent=ppo_jobs total_decisions=24000 evaluate.every=12000 'evaluate.schedulers=[synergy_tune@consolidate]' name=$(NAME) overwrite=true
+	$(RUN)ringyard train experiment=cpu_gpu form=jobs reward=saved_jct agent=ppo_jobs total_decisions=12000 evaluate.every=6000 'evaluate.schedulers=[synergy_tune@consolidate]' name=$(NAME) overwrite=true
 	$(RUN)ringyard compare experiment=quickstart_comparison name=$(NAME)_comparison trained=runs/$(NAME) overwrite=true
 
 # behaviour of everything on small inputs: under 8 minutes on 2 cores

@@ -1,9 +1,15 @@
 """Pretrained agents of each learner and environment: cards, and the JCT that the page shows."""
 
 import json
+import sys
 
 import pytest
+
 import ringyard_agents
+from conftest import ROOT
+
+sys.path.insert(0, str(ROOT))  # `tools` is not installed
+
 from tools.figures import LEARNERS, MORE_LEARNERS, PRETRAINED_BY_LEARNER, commands, read
 
 FOLDERS = sorted(PRETRAINED_BY_LEARNER.iterdir()) if PRETRAINED_BY_LEARNER.is_dir() else []
