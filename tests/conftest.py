@@ -78,6 +78,7 @@ WORDS_OF = {
     "ppo_weights": ["form=weights"],
     "ppo_weights_elastic": ["form=weights"],
     "ppo_weights_full": ["form=weights"],
+    "ppo_weights_sharing": ["form=weights"],
     "ppo_jobs": ["form=jobs"],
     "ppo_jobs_elastic": ["form=jobs"],
     "ppo_jobs_full": ["form=jobs"],
