@@ -83,10 +83,7 @@ def test_a_comparison_says_what_its_axes_are(command, tmp_path):
         if tag.startswith("simulated"):
             assert all(point.wall_time == point.step for point in points)
     assert [point.step for point in own.Scalars("percentile_of_jobs/JCT")] == list(range(1, 100))
-    pictures = [events(folder / label).Images("schedule/gantt") for label in ("fifo_backfill", "srtf")]
-    assert [len(one) for one in pictures] == [1, 1]
-    assert pictures[0][0].encoded_image_string != pictures[1][0].encoded_image_string
-    assert all(1_000 < len(one[0].encoded_image_string) < 60_000 for one in pictures)
+    assert own.Tags()["images"] == []
     titles = charts(whole)
     assert [one.removesuffix("$") for tags in titles.values() for one in tags] == tags
     assert all("(s)" in title or "simulated seconds" in title for title in titles)

@@ -1,6 +1,5 @@
 """Command `ringyard compare`: several schedulers on the same workloads, in one environment or several."""
 
-import contextlib
 import importlib
 import shlex
 from collections.abc import Collection, Mapping, Sequence
@@ -9,21 +8,16 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from omegaconf import DictConfig
 from rich.console import Console
-from rich.progress import Progress
 
 from ringyard.checks import suggest
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError, SchedulerError
-from ringyard.rendering.history import history_of
 from ringyard_agents.config.compose import SchedulerEntry, accepts_placement, scheduler_config, to_plain
 from ringyard_agents.evaluation import evaluate, selection, tuned_configs
-from ringyard_agents.evaluation.evaluate import EvaluationTask, build_object
-from ringyard_agents.evaluation.process_pool import run_in_processes
+from ringyard_agents.evaluation.evaluate import EvaluationTask
 from ringyard_agents.evaluation.ranking import Ranking, rank, schedulers_frame
 from ringyard_agents.evaluation.result_cache import CachedRuns
 from ringyard_agents.evaluation.results_frame import Results, write_frame
@@ -168,12 +162,6 @@ def _print_tables(
         table("parts of the mean JCT: queueing, seconds lost to ..., and work", parts)
 
 
-_DPI = 60  # of the image of a schedule
-
-#: seconds; a schedule is drawn by another run, so schedulers that take longer are not drawn
-_MAX_DRAWN_SECONDS = 60.0
-
-
 def plan_comparisons(request: ComparisonRequest) -> dict[str, Comparison]:
     """Return {environment: its comparison} of a request. Hydra must be initialised."""
     entries, environments = selection.read_entries(request.schedulers), request.environments().items()
@@ -288,9 +276,6 @@ def _run_comparisons(
             continue
         results = Results.of(found)
         report_comparison(console, home.path / name, comparison, results, plots, text, config.wide)
-        if plots and tensorboard:
-            runs = home.path / name / "tensorboard"
-            _draw_schedules(console, runs, comparison.tasks, results.runs, config.workers)
         reported.append(name)
         means += _mean_of_first(comparison.entries, results.runs)
         for label, reason in comparison.refused.items():
@@ -299,36 +284,6 @@ def _run_comparisons(
     if failures:
         raise SchedulerError("; ".join(failures))
     return geometric_mean(means) if means and min(means) > 0 else None
-
-
-def _draw_schedules(
-    console: Console, folder: Path, tasks: Sequence[EvaluationTask], runs: pd.DataFrame, workers: int | None
-) -> None:
-    """Run each scheduler that took at most the limit again, and add an image to its TensorBoard run."""
-    from ringyard_agents.report.tensorboard import add_schedule
-
-    first = runs["workload"].min()
-    took = runs.groupby("scheduler")["wall_seconds"].min()  # first runs may include compilation
-    own = [task for task in tasks if task.workload == first and task.label in took.index]
-    short = [task for task in own if took[task.label] <= _MAX_DRAWN_SECONDS]
-    if len(short) < len(own):
-        slow = ", ".join(task.label for task in own if task not in short)
-        print_note(console, f"schedules not drawn, as runs take long (`ringyard watch` draws them): {slow}")
-    outcomes = run_in_processes(_schedule_image, short, workers)
-    with contextlib.closing(outcomes), Progress(console=console, transient=True) as bar:
-        for task, image in bar.track(outcomes, len(short), description="drawing schedules"):
-            if isinstance(image, Exception):
-                print_line(console, f"schedule of {task.label} not drawn: {image}")
-            else:
-                add_schedule(folder / task.label, image, task.workload)
-
-
-def _schedule_image(task: EvaluationTask) -> NDArray[np.uint8]:
-    """Return the schedule of a task as an image [height, width, 3]: which job held which GPUs over time."""
-    from ringyard.rendering.chart import Chart
-
-    sim = evaluate.run_to_end(build_object(task.scheduler), task.environment, task.workload, task.seed)
-    return Chart(history_of(sim.state, 0, sim.cluster), dpi=_DPI).pixels()
 
 
 def _mean_of_first(entries: Mapping[str, SchedulerEntry], runs: pd.DataFrame) -> list[float]:

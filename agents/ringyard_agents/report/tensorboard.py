@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ringyard_agents.config.safe_load import read_plain
 from ringyard_agents.evaluation.results_frame import Results
@@ -61,14 +60,6 @@ def add_images(writer: Any, images: Sequence[Path], step: int = 0) -> None:
 
     for file in images:
         writer.add_image(f"plots/{file.stem}", imread(file)[..., :3], step, dataformats="HWC")
-
-
-def add_schedule(folder: Path, picture: NDArray[np.uint8], step: int) -> None:
-    """Add the image of a schedule, [height, width, 3] pixels, to a run."""
-    from torch.utils.tensorboard import SummaryWriter
-
-    with SummaryWriter(str(folder)) as writer:
-        writer.add_image("schedule/gantt", picture, step, dataformats="HWC")
 
 
 def _fold_command(words: Sequence[str]) -> list[str]:
