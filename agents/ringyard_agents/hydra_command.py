@@ -16,7 +16,7 @@ _FLAGS = {"--wide": "wide=true"}
 _SEARCH_PATH = "hydra.searchpath"
 
 #: prefixes of overrides of `train` that may name an agent or run to start from
-_INHERITING_OPTIONS = ("init=", "resume=", "experiment=", "debug=")
+_INHERITING_OPTIONS = ("init=", "resume=")
 
 
 def run_hydra(command: str, description: str, function_path: str, words: Sequence[str]) -> None:
