@@ -165,12 +165,6 @@ def test_vector_equals_gymnasiums_vector_of_singles(mode, max_steps):
     assert ended > 3
 
 
-def test_the_slow_vector_environment_is_warned_of_once_a_process():
-    with pytest.warns(UserWarning, match=r"make_vec\(id, num_envs"):
-        SyncVectorEnv([lambda: ClusterEnv(setting())] * 3)
-    SyncVectorEnv([lambda: ClusterEnv(setting())] * 3)  # a warning would be an error
-
-
 def test_next_step_autoreset_ignores_the_action_of_the_reset_step():
     vector = ClusterVectorEnv(2, setting())
     _, info = vector.reset(seed=0)
