@@ -26,13 +26,12 @@ from ringyard_agents.evaluation.training_range import training_range_notes
 from ringyard_agents.evaluation.tuned_configs import TunedScheduler, format_options
 from ringyard_agents.report import comparison_table as texts
 from ringyard_agents.report.tables import pluralize, print_line, print_note, print_table, write_tables
-from ringyard_agents.report.tenants import print_tenants, write_tenants
 from ringyard_agents.runs.atomic_write import remove_path
 from ringyard_agents.runs.run_folder import RunFolder
 
 #: files that a comparison writes for an environment
 _OUTPUTS = (
-    *("table.csv", "table.md", "runs.csv", "jobs.csv", "tenants.csv", "tensorboard"),
+    *("table.csv", "table.md", "runs.csv", "jobs.csv", "tensorboard"),
     *("jct_distribution.png", "jct_over_time.png", "losses.png", "queue_length.png", "utilisation.png"),
     *("performance_profile.png", "interquartile_means.png"),
 )
@@ -112,9 +111,6 @@ def report_comparison(
     heading = f"means over {pluralize(workloads, 'workload')}, the same for all schedulers"
     title = f"{comparison.name}: {heading}" if comparison.name else heading
     _print_tables(console, title, rows, below, ranking, wide)
-    jobs = results.jobs.set_index("scheduler").loc[ranking.rows].reset_index()
-    written += ["tenants.csv"] if write_tenants(folder / "tenants.csv", jobs) else []
-    print_tenants(console, jobs)
     images: list[Path] = []
     if plots:
         from ringyard_agents.report.plots import draw_plots
@@ -130,9 +126,8 @@ def report_comparison(
         print_line(console, f"TensorBoard: {shlex.join(['tensorboard', '--logdir', str(runs)])}")
         written.append(runs.name)
     _remove_stale(folder, [*written, *(file.name for file in images)])
-    for name in ("table.csv", "runs.csv", "tenants.csv"):
-        if name in written:
-            print_line(console, f"table: {folder / name}")
+    for name in ("table.csv", "runs.csv"):
+        print_line(console, f"table: {folder / name}")
 
 
 def _print_tables(
