@@ -138,8 +138,7 @@ def test_vector_equals_gymnasiums_vector_of_singles(mode, max_steps):
     def single():
         return gymnasium.make("ringyard/Cluster-v0", config=one, max_episode_steps=max_steps)
 
-    with pytest.warns(UserWarning, match=r"make_vec\(id, num_envs"):
-        theirs = SyncVectorEnv([single] * 4, autoreset_mode=mode)
+    theirs = SyncVectorEnv([single] * 4, autoreset_mode=mode)
     rng = np.random.default_rng(0)
     ended = 0
 
