@@ -10,9 +10,6 @@ from pathlib import Path
 
 from ringyard_agents.help_page import help_page, help_topic
 
-#: {option: the setting that it stands for}
-_FLAGS = {"--wide": "wide=true"}
-
 _SEARCH_PATH = "hydra.searchpath"
 
 #: prefixes of overrides of `train` that may name an agent or run to start from
@@ -24,7 +21,6 @@ def run_hydra(command: str, description: str, function_path: str, words: Sequenc
 
     `function_path`, `module:function`, takes the composed config. It is imported once the config is checked.
     """
-    words = [_FLAGS.get(word, word) for word in words]
     topic = help_topic(words)
     if topic is not None:
         print(help_page(command, description, topic), end="")

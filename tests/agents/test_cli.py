@@ -303,9 +303,10 @@ def test_train_resume_compare(tmp_path, here):
     _, error = here(*same, code=2)
     assert "trust=[toy_learner.ToyLearner]" in error
     same.append("trust=[toy_learner.ToyLearner]")
-    out, _ = here(*same, "name=c1", "--wide")
-    assert re.search(r"mine .*sizes, attained service", out)
-    assert "adjusted for 4 comparisons" in " ".join(out.split())
+    out, _ = here(*same, "name=c1")
+    everything = (tmp_path / "runs" / "c1" / "table.md").read_text()
+    assert re.search(r"mine .*sizes, attained service", everything)
+    assert "adjusted for 4 comparisons" in everything
     assert "warning: 3 workloads" in out
     assert re.search(r"vs (fifo_backfill|sjf@pack): relative difference of the mean JCT", out)
     # no agent is the reference unless one says so
@@ -390,10 +391,10 @@ def test_an_experiment_is_the_whole_command(tmp_path):
         "evaluate.workloads=2",
     )  # fmt: skip
     same = ["experiment=sharing", "workload.num_jobs=12"]
-    out, _ = ringyard(
-        tmp_path, "compare", *same, "schedulers=[fifo_backfill@share,mine:runs/run]", "seeds=2", "--wide"
-    )
-    assert re.search(r"mine .*sizes, attained service", out)
+    schedulers = "schedulers=[fifo_backfill@share,mine:runs/run]"
+    ringyard(tmp_path, "compare", *same, schedulers, "seeds=2", "name=compared")
+    everything = (tmp_path / "runs" / "compared" / "table.md").read_text()
+    assert re.search(r"mine .*sizes, attained service", everything)
     assert "mean jct" in ringyard(tmp_path, "simulate", *same)[0]
 
 

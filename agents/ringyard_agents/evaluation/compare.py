@@ -18,14 +18,21 @@ from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard_agents.config.compose import SchedulerEntry, accepts_placement, scheduler_config, to_plain
 from ringyard_agents.evaluation import evaluate, selection, tuned_configs
 from ringyard_agents.evaluation.evaluate import EvaluationTask
-from ringyard_agents.evaluation.ranking import Ranking, rank, schedulers_frame
+from ringyard_agents.evaluation.ranking import rank, schedulers_frame
 from ringyard_agents.evaluation.result_cache import CachedRuns
 from ringyard_agents.evaluation.results_frame import Results, write_frame
 from ringyard_agents.evaluation.selection import COMPARISON_SEED_OFFSET, ComparisonRequest
 from ringyard_agents.evaluation.training_range import training_range_notes
 from ringyard_agents.evaluation.tuned_configs import TunedScheduler, format_options
 from ringyard_agents.report import comparison_table as texts
-from ringyard_agents.report.tables import pluralize, print_line, print_note, print_table, write_tables
+from ringyard_agents.report.tables import (
+    markdown,
+    pluralize,
+    print_line,
+    print_note,
+    print_table,
+    write_tables,
+)
 from ringyard_agents.runs.atomic_write import remove_path
 from ringyard_agents.runs.run_folder import RunFolder
 
@@ -78,12 +85,10 @@ def report_comparison(
     results: Results,
     plots: bool,
     tensorboard: str | None,
-    wide: bool,
 ) -> None:
-    """Print the tables and write the files, in place of those of an earlier comparison.
+    """Print the table and write the files, in place of those of an earlier comparison.
 
-    `tensorboard` is the text above the table of a TensorBoard run (None: no run). `wide` prints all columns,
-    in several tables.
+    `tensorboard` is the text above the table of a TensorBoard run (None: no run).
     """
     write_frame(folder / "runs.csv", results.runs)
     write_frame(folder / "jobs.csv", results.jobs)
@@ -110,7 +115,11 @@ def report_comparison(
     written += write_tables(folder, frame, rows, below)
     heading = f"means over {pluralize(workloads, 'workload')}, the same for all schedulers"
     title = f"{comparison.name}: {heading}" if comparison.name else heading
-    _print_tables(console, title, rows, below, ranking, wide)
+    narrow, notes = texts.narrow_table(rows, below, ranking)
+    groups = [ranking.groups[row["scheduler"]] for row in rows]
+    print_table(console, title, narrow, list(narrow[0]), ["scheduler"], groups=groups, folds=True)
+    for note in notes:
+        print_note(console, note)
     images: list[Path] = []
     if plots:
         from ringyard_agents.report.plots import draw_plots
@@ -122,39 +131,12 @@ def report_comparison(
         from ringyard_agents.report.tensorboard import write_tensorboard
 
         runs = folder / "tensorboard"
-        write_tensorboard(results, runs, f"{tensorboard}\n\n{texts.printed_markdown(rows, below)}", images)
+        write_tensorboard(results, runs, "\n\n".join([tensorboard, markdown(narrow), *notes]), images)
         print_line(console, f"TensorBoard: {shlex.join(['tensorboard', '--logdir', str(runs)])}")
         written.append(runs.name)
     _remove_stale(folder, [*written, *(file.name for file in images)])
     for name in ("table.csv", "runs.csv"):
         print_line(console, f"table: {folder / name}")
-
-
-def _print_tables(
-    console: Console,
-    title: str,
-    rows: Sequence[Mapping[str, str]],
-    notes: Sequence[str],
-    ranking: Ranking,
-    wide: bool,
-) -> None:
-    """Print the table and the notes below it, or all tables with the parts of the mean JCT."""
-    groups = [ranking.groups[row["scheduler"]] for row in rows]
-    if not wide:
-        narrow, notes = texts.narrow_table(rows, notes, ranking)
-        print_table(console, title, narrow, list(narrow[0]), ["scheduler"], groups=groups, folds=True)
-
-    def table(heading: str, names: Sequence[str]) -> None:
-        wrapped = ("capabilities", "observability")
-        print_table(console, heading, rows, names, ("scheduler", "best", *wrapped), wrapped, groups)
-
-    for number, names in enumerate(texts.printed_columns(rows[0]) if wide else ()):
-        table("" if number else title, names)
-    for note in notes:
-        print_note(console, note)
-    if wide:
-        parts = ["scheduler", "queueing (s)", *texts.loss_columns(rows)]
-        table("parts of the mean JCT: queueing, seconds lost to ..., and work", parts)
 
 
 def plan_comparisons(request: ComparisonRequest) -> dict[str, Comparison]:
@@ -270,7 +252,7 @@ def _run_comparisons(
         if not found:
             continue
         results = Results.of(found)
-        report_comparison(console, home.path / name, comparison, results, plots, text, config.wide)
+        report_comparison(console, home.path / name, comparison, results, plots, text)
         reported.append(name)
         means += _mean_of_first(comparison.entries, results.runs)
         for label, reason in comparison.refused.items():
