@@ -53,7 +53,7 @@ class EnvConfig:
         workload_seed: of the job tables. Training and evaluation use different ones.
 
     Raises:
-        ConfigurationError: a part of another type, or a number out of range.
+        ConfigurationError: a part of another type, a number out of range, or a reward by hidden run times.
     """
 
     cluster: Cluster = field(default_factory=lambda: Cluster.homogeneous(16, 4))
@@ -67,3 +67,6 @@ class EnvConfig:
     limit_seconds: Positive | None = None
     num_workloads: PositiveInt = 1024
     workload_seed: Seed = 0
+
+    def __post_init__(self) -> None:
+        self.reward.check(self.observation.observability | self.actions.observability)
