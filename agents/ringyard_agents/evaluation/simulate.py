@@ -14,7 +14,7 @@ from rich.table import Table
 from ringyard.bounds import LowerBounds, simulation_bounds
 from ringyard.checks import shown
 from ringyard.errors import ConfigurationError
-from ringyard.rendering.frames import require_video, save_video
+from ringyard.rendering.frames import save_video
 from ringyard.rendering.history import ScheduleHistory, history_of
 from ringyard.sim.metrics import Metrics, job_times
 from ringyard_agents.config.compose import plain_groups, to_plain
@@ -90,11 +90,10 @@ def _require_drawings(files: Mapping[str, Path]) -> None:
             raise ConfigurationError(
                 f'{setting} needs {error.name}, which is not installed: pip install "ringyard[render]"'
             ) from error
-        if name == "video":
-            require_video(setting, file)
-        elif file.suffix.lower() not in PICTURES:
+        endings = [".gif"] if name == "video" else PICTURES
+        if file.suffix.lower() not in endings:
             raise ConfigurationError(
-                f"{setting} is {shown(str(file))}; expected a file ending in {', '.join(PICTURES)}"
+                f"{setting} is {shown(str(file))}; expected a file ending in {', '.join(endings)}"
             )
         require_writable(setting, file)
 
