@@ -114,7 +114,7 @@ def test_training_has_its_baselines_in_the_same_chart(command, tmp_path):
     assert settings["cluster.num_servers"].number_value == 4
     assert set(settings) == {"debug", "agent.num_envs", "cluster.num_servers"}
     assert "| fifo_backfill |" in text(found, "result")
-    assert set(found.Tags()["images"]) == {"plots/learning_curves", "schedule/gantt"}
+    assert set(found.Tags()["images"]) == {"plots/learning_curves"}
     assert (folder / "learning_curves.png").is_file()
     command("train", "resume=runs/mine", "total_decisions=2500", "plots=false")
     assert len(events(folder / "tensorboard").Tags()["images"]) == 2  # of before
