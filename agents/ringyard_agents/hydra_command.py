@@ -39,9 +39,9 @@ def run_hydra(command: str, description: str, function_path: str, words: Sequenc
         from ringyard_agents.learning.resume import add_inherited_parts
 
         words = add_inherited_parts(words)  # adds the settings of the agent of init= or resume=
-    program = "ringyard" if options.shell_completion else f"ringyard {command}"
-    options = _options(words)  # Hydra wants all overrides in one piece
-    sys.argv = [program, *(word for word in words if word not in options.overrides), *options.overrides]
+    options = _options(words)
+    flags = [word for word in words if word not in options.overrides]
+    sys.argv = [f"ringyard {command}", *flags, *options.overrides]  # Hydra wants overrides in one piece
     start = hydra.main(str(config_folder()), command, version_base="1.3")(task)
     if options.multirun and not (options.cfg or options.help or options.info or options.hydra_help):
         from ringyard_agents.report.sweep_report import report_sweep
