@@ -13,7 +13,6 @@ from hydra.utils import instantiate
 
 from random_simulations import SEED, fresh_seed
 from ringyard.config_folder import USER_FOLDERS_VARIABLE
-from ringyard.mdp.env import _warn_of_sync_vector_env
 from ringyard.mdp.registration import environment_arguments
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -35,12 +34,6 @@ def pytest_sessionstart(session):
     if terminal is not None:
         seed = os.environ[SEED]
         terminal.write_line(f"fresh simulations from seed {seed}; {SEED}={seed} plays them again")
-
-
-@pytest.fixture(autouse=True)
-def warnings_of_a_new_process():
-    """Let warnings that come once a process come in every test."""
-    _warn_of_sync_vector_env.cache_clear()
 
 
 @pytest.fixture

@@ -1,10 +1,8 @@
-"""The `ringyard` command line: its commands with their arguments, `--help` and shell completion."""
+"""The `ringyard` command line: its commands with their arguments, and `--help`."""
 
-import io
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import redirect_stderr, suppress
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -56,11 +54,9 @@ Overrides have Hydra's syntax:
 `ringyard --version` prints the version.
 The variable RINGYARD_CONF names folders of your own yamls (docs/schedulers.md).
 docs/metrics.md explains the columns of the tables.
-Tab completion, such as in ~/.bashrc: eval "$(ringyard -sc install=bash)"
 """
 
 
-_COMPLETION = ("-sc", "--shell-completion")
 _HELP = ("-h", "--help")
 
 
@@ -85,8 +81,6 @@ def _run(words: Sequence[str]) -> int:
         import ringyard
 
         print(f"ringyard {ringyard.__version__}")
-    elif command in _COMPLETION:
-        _complete(rest)
     elif command in HYDRA_COMMANDS:
         run_hydra(command, COMMANDS[command], HYDRA_COMMANDS[command], rest)
     elif command in COMMANDS:
@@ -96,32 +90,6 @@ def _run(words: Sequence[str]) -> int:
 
         raise ConfigurationError(f"unknown command {command!r}; expected {suggest(command, COMMANDS)}")
     return 0
-
-
-def _complete(words: Sequence[str]) -> None:
-    """Install shell completion, or print the completions of the line in COMP_LINE."""
-    from ringyard.errors import ConfigurationError
-
-    action, _, shell = words[0].partition("=") if len(words) == 1 else ("", "", "")
-    if action not in ("install", "uninstall", "query") or shell not in ("bash", "zsh", "fish"):
-        raise ConfigurationError(
-            f"{' '.join([_COMPLETION[0], *words])}: expected install=, uninstall= or query= with bash, zsh or"
-            ' fish, such as eval "$(ringyard -sc install=bash)" in ~/.bashrc'
-        )
-    command = next(iter(HYDRA_COMMANDS))  # installing is the same for all of them
-    if action == "query":
-        line = os.environ.get("COMP_LINE", "")
-        program, *typed = line.split() or [""]
-        end = [""] if line.endswith(" ") else []
-        if not typed or (len(typed) == 1 and not end):
-            print(" ".join(one for one in COMMANDS if not typed or one.startswith(typed[0])))
-            return
-        command, *rest = typed
-        os.environ["COMP_LINE"] = " ".join([program, *rest, *end])
-    if command not in HYDRA_COMMANDS:
-        return
-    with redirect_stderr(io.StringIO()), suppress(Exception, SystemExit):  # TAB shows no errors
-        run_hydra(command, "", HYDRA_COMMANDS[command], [_COMPLETION[0], *words])
 
 
 def _run_parsed(command: str, words: Sequence[str]) -> None:

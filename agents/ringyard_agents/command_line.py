@@ -27,7 +27,7 @@ _LIBRARY_VARIABLES = {"matplotlib": "MPL", "numba": "NUMBA_", "torch": "TORCH"}
 
 #: modules that `pip install ringyard` does not install
 AGENT_LIBRARIES = {
-    *("imageio_ffmpeg", "matplotlib", "PIL", "safetensors", "sb3_contrib"),
+    *("matplotlib", "PIL", "safetensors", "sb3_contrib"),
     *("stable_baselines3", "tensorboard", "torch"),
 }
 

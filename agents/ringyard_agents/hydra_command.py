@@ -10,13 +10,10 @@ from pathlib import Path
 
 from ringyard_agents.help_page import help_page, help_topic
 
-#: {option: the setting that it stands for}
-_FLAGS = {"--wide": "wide=true"}
-
 _SEARCH_PATH = "hydra.searchpath"
 
 #: prefixes of overrides of `train` that may name an agent or run to start from
-_INHERITING_OPTIONS = ("init=", "resume=", "experiment=", "debug=")
+_INHERITING_OPTIONS = ("init=", "resume=")
 
 
 def run_hydra(command: str, description: str, function_path: str, words: Sequence[str]) -> None:
@@ -24,7 +21,6 @@ def run_hydra(command: str, description: str, function_path: str, words: Sequenc
 
     `function_path`, `module:function`, takes the composed config. It is imported once the config is checked.
     """
-    words = [_FLAGS.get(word, word) for word in words]
     topic = help_topic(words)
     if topic is not None:
         print(help_page(command, description, topic), end="")
@@ -43,9 +39,9 @@ def run_hydra(command: str, description: str, function_path: str, words: Sequenc
         from ringyard_agents.learning.resume import add_inherited_parts
 
         words = add_inherited_parts(words)  # adds the settings of the agent of init= or resume=
-    program = "ringyard" if options.shell_completion else f"ringyard {command}"
-    options = _options(words)  # Hydra wants all overrides in one piece
-    sys.argv = [program, *(word for word in words if word not in options.overrides), *options.overrides]
+    options = _options(words)
+    flags = [word for word in words if word not in options.overrides]
+    sys.argv = [f"ringyard {command}", *flags, *options.overrides]  # Hydra wants overrides in one piece
     start = hydra.main(str(config_folder()), command, version_base="1.3")(task)
     if options.multirun and not (options.cfg or options.help or options.info or options.hydra_help):
         from ringyard_agents.report.sweep_report import report_sweep

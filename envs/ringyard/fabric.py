@@ -62,18 +62,6 @@ class Fabric:
                 f" {self.wire_bytes_per_second:.4g}; expected bytes per second (1 Gb/s is 1.25e8)"
             )
 
-    def __str__(self) -> str:
-        """Compare what rings get, by servers or GPUs, with the speed of the wire. Units: GB/s."""
-        figures = self.bytes_per_second
-        if isinstance(figures, Mapping):
-            got = ", ".join(f"{figure / 1e9:.3g} on {count}" for count, figure in figures.items())
-        else:
-            got = f"{figures / 1e9:.3g}"
-        wire = "not published"
-        if self.wire_bytes_per_second is not None:
-            wire = f"{self.wire_bytes_per_second / 1e9:.4g}"
-        return f"rings get, in GB/s, {got} ({self.source}); the wire: {wire} ({self.wire_source})"
-
     def bandwidth(self, count: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return bytes per second [counts] of rings over `count` [counts] servers, or GPUs of a server."""
         if not isinstance(self.bytes_per_second, Mapping):

@@ -1,14 +1,11 @@
-"""What words of a command line do: one line for what is wrong, completion, folders of one's own."""
+"""What words of a command line do: one line for what is wrong, folders of one's own."""
 
-import os
 import shlex
-import subprocess
-import sys
 
 import pytest
 from hydra.core.global_hydra import GlobalHydra
 
-from conftest import ROOT, composed, names
+from conftest import composed, names
 from ringyard_agents.cli import main
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS
 from ringyard_agents.config.schema import check_groups
@@ -50,8 +47,6 @@ WRONG = {
     "simulate scheduler=random scheduler.placement=5": "scheduler.placement is 5; expected a PlacementRule",
     "simulate scheduler.reserve_unplaced=maybe": ".reserve_unplaced is 'maybe'; expected true or false",
     "fit mine.csv --seed=-1": "--seed is -1",
-    "-sc": "expected install=, uninstall= or query=",
-    "-sc install=tcsh": "expected install=, uninstall= or query=",
 }
 
 
@@ -65,44 +60,6 @@ def test_what_is_wrong_is_one_line_before_anything_runs(words, capsys, tmp_path,
     assert len(error.splitlines()) == 1
     assert out == ""
     assert not list(tmp_path.iterdir())
-
-
-@pytest.fixture
-def shell(tmp_path, monkeypatch):
-    """Bash, in which `ringyard` is a program."""
-    program = tmp_path / "bin" / "ringyard"
-    program.parent.mkdir()
-    program.write_text(
-        f"#!{sys.executable}\nimport sys\nfrom ringyard_agents.cli import main\nsys.exit(main())\n"
-    )
-    program.chmod(0o755)
-    path = os.pathsep.join(str(ROOT / part) for part in ("envs", "baselines", "agents"))
-    environment = {"PATH": f"{program.parent}:/usr/bin:/bin", "PYTHONPATH": path, "HOME": str(tmp_path)}
-
-    def run(script):
-        done = subprocess.run(
-            ["bash", "--norc", "-c", script], capture_output=True, text=True, env=environment, check=False
-        )
-        assert (done.returncode, done.stderr) == (0, "")
-        return done.stdout.split()
-
-    return run
-
-
-def test_bash_completes_commands_groups_choices_and_settings(shell):
-    lines = ["ringyard tra", "ringyard train agent=ev", "ringyard compare schedul"]
-    script = 'eval "$(ringyard -sc install=bash)"; complete -p ringyard\n' + "\n".join(
-        f"COMP_LINE={shlex.quote(line)}; COMP_POINT={len(line)}; COMP_CWORD={len(line.split(' ')) - 1};"
-        " COMPREPLY=(); hydra_bash_completion; echo '|' ${COMPREPLY[@]}"
-        for line in lines
-    )
-    said = " ".join(shell(script))
-    assert "-F hydra_bash_completion ringyard | " in said
-    assert [one.split() for one in said.split("|")[1:]] == [
-        ["train", "traces"],
-        ["agent=evolution", "agent=evolution_taught"],
-        ["scheduler", "schedulers."],
-    ]
 
 
 @pytest.mark.parametrize(

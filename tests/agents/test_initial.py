@@ -2,22 +2,17 @@
 
 import csv
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
-from omegaconf import OmegaConf
 
-from conftest import WORDS_OF, composed, names
+from conftest import WORDS_OF, names
 from ringyard.config_folder import config_folder
 from ringyard.errors import CheckpointError
 from ringyard.mdp.experiments import build_env_config
 from ringyard_agents import cli
-from ringyard_agents.learning.agent_file import read_agent
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.evolution import EvolutionStrategies
 from ringyard_agents.learning.learner import adapt_env_config
@@ -89,33 +84,6 @@ def test_a_run_begins_as_good_as_the_agent_and_of_the_same_parts(tmp_path, monke
         assert cli.main([*ON, "name=bad", *words]) == 2
         assert said in capsys.readouterr().err
         assert not (tmp_path / "runs/bad").exists()
-
-
-def test_an_experiment_of_ones_own_says_init_as_the_command_line_does(tmp_path):
-    (tmp_path / "mine/experiment").mkdir(parents=True)
-    package = "# @package _global_\n"
-    (tmp_path / "mine/experiment/on.yaml").write_text(
-        package + "init: zoo:elastic\nagent: {noise_std: 0.02}\n"
-    )
-    other = "defaults: [{override /action: start}]\ninit: zoo:elastic\n"
-    (tmp_path / "mine/experiment/other.yaml").write_text(package + other)
-
-    def train(*words):
-        command = [sys.executable, "-m", "ringyard_agents", "train", "--cfg=job", *words]
-        around = {**os.environ, "RINGYARD_CONF": str(tmp_path / "mine")}
-        done = subprocess.run(command, cwd=tmp_path, env=around, capture_output=True, text=True)
-        return done.stderr + done.stdout
-
-    parts, on = read_agent(shipped_agents()["elastic"])[0], OmegaConf.create(train("experiment=on"))
-    assert on.observation == parts["observation"]
-    assert on.action == parts["action"]
-    assert on.agent == {**parts["agent"], "noise_std": 0.02}
-    other = OmegaConf.create(train("experiment=other", "agent.noise_std=0.03"))
-    assert other.action == composed("train").action  # its own choice
-    assert other.agent == {**parts["agent"], "noise_std": 0.03}
-    assert "experiment=on,helios_like: a run starts from one agent" in train(
-        "-m", "experiment=on,helios_like"
-    )
 
 
 @pytest.mark.parametrize(

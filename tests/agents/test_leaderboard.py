@@ -394,7 +394,6 @@ def test_a_good_file_gets_the_score_that_the_scheduler_has(tmp_path):
         "mean_jct": mean,
         "reference": "srsf@consolidate",
         "reference_mean_jct": reference,
-        "relative": mean / reference - 1,
         "observability": "durations",
         "capabilities": "start",
         "error": None,

@@ -1,15 +1,13 @@
 """Measurements of users: the tidy table, and what ships held against it."""
 
 import gzip
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from conftest import CONF, names
+from conftest import CONF
 from ringyard.errors import ConfigurationError
-from ringyard.fabric import network
 from ringyard.profiles import profile
 from ringyard_agents.cli import main
 from ringyard_agents.measurements import (
@@ -20,7 +18,7 @@ from ringyard_agents.measurements import (
     read_measured_sets,
     situations,
 )
-from ringyard_agents.validation.report import print_networks, validation_page
+from ringyard_agents.validation.report import validation_page
 from ringyard_agents.validation.shipped import predict_rows
 
 HEADER = "model,gpu_type,placement,batch,seconds"
@@ -165,23 +163,6 @@ def test_a_users_file_is_judged(tmp_path, capsys):
     assert [one.name for one in read_measured_sets(tmp_path)] == ["mine"]  # predictions are no measurements
     assert float(written_rows.predicted[0]) == pytest.approx(right)
     assert written_rows.reason[2] == "model unheard_of does not ship"
-
-
-def test_validate_says_which_network_to_take(tmp_path, capsys):
-    """Networks of rows inside one server are not printed."""
-    lines = [
-        "resnet50_imagenet,v100,4+4,32,1,",
-        *(f"vgg16,v100,1+1,32,1,{name}" for name in names("network")),
-    ]
-    rows = tidy_rows(tmp_path, f"{HEADER},network", *lines)
-    (one,) = read_measured_sets(tmp_path)
-    print_networks([one])
-    said = " ".join(capsys.readouterr().out.split())  # lines are as narrow as the console
-    assert said.startswith(" ".join(f"network {name}: {network(name)}" for name in names("network")))
-    assert "--network takes another" in said
-    assert "take a network that trainings got" in said
-    print_networks([replace(one, rows=rows.assign(placement="4"))])
-    assert not capsys.readouterr().out
 
 
 @pytest.mark.parametrize("page", ["validation.md", "unseen/validation.md"])

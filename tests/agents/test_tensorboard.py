@@ -2,7 +2,6 @@
 
 import csv
 import json
-import shlex
 
 import gymnasium
 import numpy as np
@@ -23,7 +22,6 @@ from ringyard.errors import ConfigurationError
 from ringyard_agents import JctCallback
 from ringyard_agents.cli import main
 from ringyard_agents.learning.models import ModelPolicy
-from ringyard_agents.report.tensorboard import record_text
 
 CUSTOM = "custom_scalars__config__"
 
@@ -54,20 +52,6 @@ def text(found, name):
     return found.Tensors(f"{name}/text_summary")[0].tensor_proto.string_val[0].decode()
 
 
-def test_a_long_command_can_be_read_and_pasted(tmp_path):
-    words = [
-        "schedulers=[fifo_backfill,{a: {scheduler: sjf}}]",
-        *(f"workload.num_jobs={n}000" for n in range(9)),
-    ]
-    record = {"command": "compare", "arguments": words, "commit": None}
-    (tmp_path / "run.json").write_text(json.dumps(record))
-    lines = [line[4:] for line in record_text(tmp_path).splitlines() if line.startswith("    ")]
-    assert len(lines) > 1
-    assert max(map(len, lines)) <= 110
-    joined = "\n".join(lines).replace("\\\n", "")  # as a shell does, and Python's shlex does not
-    assert shlex.split(joined) == ["ringyard", "compare", *words]
-
-
 def test_a_comparison_says_what_its_axes_are(command, tmp_path):
     name = "name=quickstart_comparison"
     world = ("workload.num_jobs=8", "cluster.num_servers=1")
@@ -83,23 +67,22 @@ def test_a_comparison_says_what_its_axes_are(command, tmp_path):
         if tag.startswith("simulated"):
             assert all(point.wall_time == point.step for point in points)
     assert [point.step for point in own.Scalars("percentile_of_jobs/JCT")] == list(range(1, 100))
-    pictures = [events(folder / label).Images("schedule/gantt") for label in ("fifo_backfill", "srtf")]
-    assert [len(one) for one in pictures] == [1, 1]
-    assert pictures[0][0].encoded_image_string != pictures[1][0].encoded_image_string
-    assert all(1_000 < len(one[0].encoded_image_string) < 60_000 for one in pictures)
+    assert own.Tags()["images"] == []
     titles = charts(whole)
     assert [one.removesuffix("$") for tags in titles.values() for one in tags] == tags
     assert all("(s)" in title or "simulated seconds" in title for title in titles)
     said = text(whole, "comparison")
     assert "ringyard compare" in said
-    assert "* commit: " in said
+    assert '"commit": ' in said
     tables = [line for line in said.splitlines() if line.startswith("| scheduler |")]
-    assert len(tables) == 4
-    assert max(line.count("|") for line in tables) <= 11  # wider ones cannot be read there
+    assert len(tables) == 1
+    assert tables[0].count("|") <= 11  # wider ones cannot be read there
     everything = (tmp_path / "runs/quickstart_comparison/table.md").read_text()
     titles = everything.splitlines()[0].strip("| ").split(" | ")
-    assert {"mean JCT [95% CI] (s)", "p99 (s)"} <= {*titles} & {*tables[0].strip("| ").split(" | ")}
-    assert all(note in said for note in everything.partition("\n\n")[2].split("\n\n"))
+    assert {"scheduler", "mean JCT [95% CI] (s)", "p99 (s)"} <= {*titles}
+    assert {"scheduler", "mean JCT [95% CI] (s)"} <= {*tables[0].strip("| ").split(" | ")}
+    notes = everything.partition("\n\n")[2].split("\n\n")
+    assert all(note in said for note in notes if not note.startswith(("rho:", "p (Holm):", "options:")))
     cells = json.loads((ROOT / "examples/results.ipynb").read_text())["cells"]
     names = {}
     exec("\n".join("".join(one["source"]) for one in cells if one["cell_type"] == "code"), names)
@@ -131,10 +114,10 @@ def test_training_has_its_baselines_in_the_same_chart(command, tmp_path):
     assert settings["cluster.num_servers"].number_value == 4
     assert set(settings) == {"debug", "agent.num_envs", "cluster.num_servers"}
     assert "| fifo_backfill |" in text(found, "result")
-    assert set(found.Tags()["images"]) == {"plots/learning_curves", "schedule/gantt"}
+    assert set(found.Tags()["images"]) == {"plots/learning_curves"}
     assert (folder / "learning_curves.png").is_file()
     command("train", "resume=runs/mine", "total_decisions=2500", "plots=false")
-    assert len(events(folder / "tensorboard").Tags()["images"]) == 2  # of before
+    assert len(events(folder / "tensorboard").Tags()["images"]) == 1  # of before
 
 
 def test_plain_stable_baselines_logs_what_ringyard_train_logs(command, tmp_path):

@@ -102,7 +102,7 @@ def test_a_schedule_with_more_rows_than_were_kept_is_played_again():
             ["simulate", "output.gantt=a.txt"],
             "output.gantt is 'a.txt'; expected a file ending in .png, .pdf, .svg",
         ),
-        (["simulate", "output.video=a.avi"], "output.video is 'a.avi'; expected .gif"),
+        (["simulate", "output.video=a.avi"], "output.video is 'a.avi'; expected a file ending in .gif"),
         (["simulate", "output.frames=0", "output.video=a.gif"], "output.frames is 0"),
     ],
 )

@@ -21,12 +21,21 @@ from ringyard.mdp import rewards
 from ringyard.mdp.actions.space import Actions
 from ringyard.mdp.env import ClusterEnv
 from ringyard.mdp.env_config import EnvConfig
+from ringyard.mdp.experiments import experiment
 from ringyard.mdp.observations.queue import queue_and_cluster
 from ringyard.mdp.vector import ClusterVectorEnv
 from ringyard.placement import consolidate, least_contended, pack, random_gpus
 from ringyard.state.arrays import waiting_rows
-from ringyard.state.records import Integral
-from ringyard.workloads import Arrivals, LogNormalDurations, ModelMix, Sizes, Synthetic
+from ringyard.state.records import Integral, JobStatus
+from ringyard.workloads import (
+    Arrivals,
+    Extended,
+    LogNormalDurations,
+    ModelMix,
+    Predictability,
+    Sizes,
+    Synthetic,
+)
 from small_simulations import nowhere
 
 WORKLOAD = Synthetic(
@@ -121,6 +130,73 @@ def test_other_rewards_return_what_they_say(name):
     assert sum(gained) < 0
 
 
+def work_left(env):
+    """Predicted isolated seconds left of the jobs that wait or run, from their records."""
+    state = env.batch.state
+    now, left = float(state.clusters["now"][0]), 0.0
+    for row in [*waiting_rows(state, 0).tolist(), *env_running(state)]:
+        job = state.jobs[0, row]
+        done = 0.0
+        if job["status"] == JobStatus.RUNNING:
+            begin = max(job["updated_seconds"], job["pause_ends_seconds"])
+            done = max(now - begin, 0.0) / job["iteration_seconds"]
+        iterations = max(job["remaining_iterations"] - done, 0.0)
+        left += iterations * job["prediction_factor"] * job["isolated_iteration_seconds"]
+    return left
+
+
+def env_running(state):
+    return state.running[0, : state.clusters["num_running"][0]].tolist()
+
+
+@pytest.mark.parametrize("discount", [1.0, 0.9])
+@pytest.mark.parametrize("name", ["job_completion_time", "total_job_completion_time"])
+def test_shaping_adds_the_potential_and_nothing_else(name, discount):
+    """The potential is computed here from the records, and the episode is the same otherwise."""
+    make, guesses = getattr(rewards, name), Predictability(share=1.0, error=0.5)
+    base = replace(setting(preemptive=True), workload=Extended(WORKLOAD, [guesses]))
+    plain = ClusterEnv(replace(base, reward=make()))
+    shaped = ClusterEnv(replace(base, reward=make(shaping=discount)))
+    for seed in range(3):
+        (_, info), (_, other) = plain.reset(seed=seed), shaped.reset(seed=seed)
+        jobs = plain.batch.state.jobs[0, :15]
+        weight = float(make().weights([jobs], base.cluster)[0, Integral.JOBS_IN_SYSTEM])
+        first = before = weight * work_left(plain)
+        assert before < 0
+        rng, sums, over = np.random.default_rng(seed), [0.0, 0.0], False
+        while not over:
+            action = int(rng.choice(np.flatnonzero(info["action_mask"])))
+            seen, gained, over, _, info = plain.step(action)
+            same, more, ended, _, other = shaped.step(action)
+            after = weight * work_left(plain)
+            assert more == pytest.approx(gained + discount * after - before, abs=1e-9)
+            assert data_equivalence(seen, same, exact=True)
+            assert data_equivalence(info, other, exact=True)
+            assert over == ended
+            before = after
+            sums = [sums[0] + gained, sums[1] + more]
+        assert before == 0.0
+        if discount == 1.0:
+            assert sums[1] == pytest.approx(sums[0] - first, abs=1e-6)
+        assert plain.batch.metrics(0) == shaped.batch.metrics(0)
+
+
+def test_shaping_by_run_times_that_are_hidden_is_an_error():
+    with pytest.raises(ConfigurationError, match=r"reward\.shaping is 1\.0; expected null, or reward=jct"):
+        replace(setting(), reward=replace(rewards.makespan(), shaping=1.0))
+    shape = {"action": "scores_attained", "observation": "live_jobs_attained", "reward": "total_jct"}
+    hidden = experiment("sharing", **shape)
+    with pytest.raises(ConfigurationError, match="run times in the observation"):
+        replace(hidden, reward=rewards.total_job_completion_time(1.0))
+    jobs = replace(setting().workload, num_jobs=4)
+    extended = Extended(jobs, [Predictability(share=0.5)])
+    env = ClusterEnv(replace(setting(), workload=extended, reward=rewards.job_completion_time(1.0)))
+    with pytest.raises(ConfigurationError, match="some jobs arrive unpredictable"):
+        env.reset(seed=0)
+    with pytest.raises(ConfigurationError, match=r"shaping is 1\.5"):
+        rewards.job_completion_time(1.5)
+
+
 def test_values_stay_in_the_space():
     for flat in (False, True):
         env = ClusterEnv(setting(flat, preemptive=True))
@@ -138,8 +214,7 @@ def test_vector_equals_gymnasiums_vector_of_singles(mode, max_steps):
     def single():
         return gymnasium.make("ringyard/Cluster-v0", config=one, max_episode_steps=max_steps)
 
-    with pytest.warns(UserWarning, match=r"make_vec\(id, num_envs"):
-        theirs = SyncVectorEnv([single] * 4, autoreset_mode=mode)
+    theirs = SyncVectorEnv([single] * 4, autoreset_mode=mode)
     rng = np.random.default_rng(0)
     ended = 0
 
@@ -163,12 +238,6 @@ def test_vector_equals_gymnasiums_vector_of_singles(mode, max_steps):
             some = np.array([True, False, True, False])
             both("reset", seed=[7, 7, None, 7], options={"reset_mask": some, "workload": 3})
     assert ended > 3
-
-
-def test_the_slow_vector_environment_is_warned_of_once_a_process():
-    with pytest.warns(UserWarning, match=r"make_vec\(id, num_envs"):
-        SyncVectorEnv([lambda: ClusterEnv(setting())] * 3)
-    SyncVectorEnv([lambda: ClusterEnv(setting())] * 3)  # a warning would be an error
 
 
 def test_next_step_autoreset_ignores_the_action_of_the_reset_step():

@@ -64,7 +64,6 @@ def test_every_id_takes_what_make_passes_on_and_its_spec_is_json(name):
     assert gymnasium.make(through_json(gymnasium.make(name).spec)).spec.kwargs == gymnasium.spec(name).kwargs
 
 
-@pytest.mark.filterwarnings("ignore:.*SyncVectorEnv steps clusters")
 @pytest.mark.parametrize("name", IDS)
 def test_every_id_takes_what_make_vec_passes_on_in_every_mode(name):
     expected = None
@@ -169,7 +168,6 @@ def test_a_process_that_does_not_import_ringyard_makes_environments():
     assert len(done.stdout.splitlines()) == 3
 
 
-@pytest.mark.filterwarnings("ignore:.*SyncVectorEnv steps clusters")
 def test_every_mode_of_make_vec_renders_the_same_pictures():
     frames = []
     for mode in ("vector_entry_point", "sync"):

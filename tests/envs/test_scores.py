@@ -269,8 +269,7 @@ def test_experiments_offer_scores_by_gymnasium():
 
 def test_many_clusters_are_as_many_single_ones():
     setting = scored("full", num_jobs=12)
-    with pytest.warns(UserWarning, match="make_vec"):
-        ours, theirs = ClusterVectorEnv(3, setting), SyncVectorEnv([lambda: ClusterEnv(setting)] * 3)
+    ours, theirs = ClusterVectorEnv(3, setting), SyncVectorEnv([lambda: ClusterEnv(setting)] * 3)
     assert data_equivalence(theirs.reset(seed=3), ours.reset(seed=3), exact=True)
     ours.action_space.seed(0)
     for _ in range(300):

@@ -141,8 +141,6 @@ def calibrate(
     labels = "seconds per iteration", "predicted seconds (the row is held out of the fit)"
     save_figure(folder / "held_out.png", lambda axes: plot_predictions(axes, points, *labels))
     _report(models, held_out)
-    for line in missing_measurements(rows):
-        print(f"missing: {line}")
     print(f"rows: {folder / 'held_out.csv'}, plot: {folder / 'held_out.png'}")
     use = [f"{group}@performance.{group}={next(iter(fits))}" for group, fits in fabrics.items() if fits]
     command = shlex.join(["ringyard", "simulate", *use])
@@ -196,36 +194,3 @@ def _report(models: Sequence[CalibratedModel], held_out: pd.DataFrame) -> None:
         print(f"held out: mean error {seen.mean():.1%}, median {seen.median():.1%}, {len(seen)} rows")
     if len(seen) < len(held_out):
         print(f"{len(held_out) - len(seen)} rows not held out: no other row determines their constants")
-
-
-#: {kinds of measurement, one of which each model needs: advice if it has none}
-_RING = ("inside a server", "between servers")
-_ADVICE = {
-    _RING: "no row on several GPUs, so the overlap of transfers is unknown; measure on one server and on two",
-    ("restart",): "no restart; add restart_seconds on one GPU and on several",
-    ("cores",): "no row with cores; measure 1, 2, 4 and 8 cores per GPU if CPU may be scarce",
-}
-_NO_MEMORY = (
-    "no GPU memory, so the largest batches are assumed to fill their GPUs; measure the bytes at two batches"
-    " and write them into the profile"
-)
-
-
-def missing_measurements(rows: pd.DataFrame) -> list[str]:
-    """Return a line for each constant that `rows` do not determine, with what to measure."""
-    rows, lines = rows[rows.model != ""], []
-    rows = rows.assign(part=measurement_kinds(rows))
-    for job, mine in rows.groupby(rows.model + " on " + rows.gpu_type):
-        alone = mine[mine.part == "one GPU"]
-        if alone.empty:
-            lines.append(f"{job}: no row on one GPU; measure one batch there, better two")
-        elif alone.batch.nunique() == 1:
-            one = f"only batch {alone.batch.iloc[0]:g}: all seconds are counted per sample"
-            lines.append(f"{job}: {one}; measure a second batch")
-        if not (mine.part == "sharing a GPU").any():
-            lines.append(f"{job}: no row beside a neighbour; measure a pair if jobs share GPUs")
-    models = set(rows.model)
-    memory = {one.name: (one.fixed_memory_bytes, one.sample_memory_bytes) for one in catalogue()}
-    lacking = [(models - set(rows.model[rows.part.isin(parts)]), why) for parts, why in _ADVICE.items()]
-    lacking.append(({name for name in models if None in memory.get(name, (None,))}, _NO_MEMORY))
-    return lines + [f"{', '.join(sorted(without))}: {why}" for without, why in lacking if without]

@@ -30,7 +30,7 @@ _REQUIRED_ATTRIBUTES = ("name", "observability", "round_seconds", "reset")
 #: settings of `ringyard compare` that are arguments here, or have no meaning outside of the command
 _COMMAND_ONLY = (
     *("schedulers", "seeds", "reference", "experiment", "workers", "name", "overwrite", "experiments"),
-    *("tuning", "rerun", "tensorboard", "plots", "wide"),
+    *("tuning", "rerun", "tensorboard", "plots"),
 )
 
 

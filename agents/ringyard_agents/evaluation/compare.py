@@ -1,6 +1,5 @@
 """Command `ringyard compare`: several schedulers on the same workloads, in one environment or several."""
 
-import contextlib
 import importlib
 import shlex
 from collections.abc import Collection, Mapping, Sequence
@@ -9,36 +8,37 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from omegaconf import DictConfig
 from rich.console import Console
-from rich.progress import Progress
 
 from ringyard.checks import suggest
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError, SchedulerError
-from ringyard.rendering.history import history_of
 from ringyard_agents.config.compose import SchedulerEntry, accepts_placement, scheduler_config, to_plain
 from ringyard_agents.evaluation import evaluate, selection, tuned_configs
-from ringyard_agents.evaluation.evaluate import EvaluationTask, build_object
-from ringyard_agents.evaluation.process_pool import run_in_processes
-from ringyard_agents.evaluation.ranking import Ranking, rank, schedulers_frame
+from ringyard_agents.evaluation.evaluate import EvaluationTask
+from ringyard_agents.evaluation.ranking import rank, schedulers_frame
 from ringyard_agents.evaluation.result_cache import CachedRuns
 from ringyard_agents.evaluation.results_frame import Results, write_frame
 from ringyard_agents.evaluation.selection import COMPARISON_SEED_OFFSET, ComparisonRequest
 from ringyard_agents.evaluation.training_range import training_range_notes
 from ringyard_agents.evaluation.tuned_configs import TunedScheduler, format_options
 from ringyard_agents.report import comparison_table as texts
-from ringyard_agents.report.tables import pluralize, print_line, print_note, print_table, write_tables
-from ringyard_agents.report.tenants import print_tenants, write_tenants
+from ringyard_agents.report.tables import (
+    markdown,
+    pluralize,
+    print_line,
+    print_note,
+    print_table,
+    write_tables,
+)
 from ringyard_agents.runs.atomic_write import remove_path
 from ringyard_agents.runs.run_folder import RunFolder
 
 #: files that a comparison writes for an environment
 _OUTPUTS = (
-    *("table.csv", "table.md", "runs.csv", "jobs.csv", "tenants.csv", "tensorboard"),
+    *("table.csv", "table.md", "runs.csv", "jobs.csv", "tensorboard"),
     *("jct_distribution.png", "jct_over_time.png", "losses.png", "queue_length.png", "utilisation.png"),
     *("performance_profile.png", "interquartile_means.png"),
 )
@@ -85,12 +85,10 @@ def report_comparison(
     results: Results,
     plots: bool,
     tensorboard: str | None,
-    wide: bool,
 ) -> None:
-    """Print the tables and write the files, in place of those of an earlier comparison.
+    """Print the table and write the files, in place of those of an earlier comparison.
 
-    `tensorboard` is the text above the table of a TensorBoard run (None: no run). `wide` prints all columns,
-    in several tables.
+    `tensorboard` is the text above the table of a TensorBoard run (None: no run).
     """
     write_frame(folder / "runs.csv", results.runs)
     write_frame(folder / "jobs.csv", results.jobs)
@@ -117,10 +115,11 @@ def report_comparison(
     written += write_tables(folder, frame, rows, below)
     heading = f"means over {pluralize(workloads, 'workload')}, the same for all schedulers"
     title = f"{comparison.name}: {heading}" if comparison.name else heading
-    _print_tables(console, title, rows, below, ranking, wide)
-    jobs = results.jobs.set_index("scheduler").loc[ranking.rows].reset_index()
-    written += ["tenants.csv"] if write_tenants(folder / "tenants.csv", jobs) else []
-    print_tenants(console, jobs)
+    narrow, notes = texts.narrow_table(rows, below, ranking)
+    groups = [ranking.groups[row["scheduler"]] for row in rows]
+    print_table(console, title, narrow, list(narrow[0]), ["scheduler"], groups=groups, folds=True)
+    for note in notes:
+        print_note(console, note)
     images: list[Path] = []
     if plots:
         from ringyard_agents.report.plots import draw_plots
@@ -132,46 +131,12 @@ def report_comparison(
         from ringyard_agents.report.tensorboard import write_tensorboard
 
         runs = folder / "tensorboard"
-        write_tensorboard(results, runs, f"{tensorboard}\n\n{texts.printed_markdown(rows, below)}", images)
+        write_tensorboard(results, runs, "\n\n".join([tensorboard, markdown(narrow), *notes]), images)
         print_line(console, f"TensorBoard: {shlex.join(['tensorboard', '--logdir', str(runs)])}")
         written.append(runs.name)
     _remove_stale(folder, [*written, *(file.name for file in images)])
-    for name in ("table.csv", "runs.csv", "tenants.csv"):
-        if name in written:
-            print_line(console, f"table: {folder / name}")
-
-
-def _print_tables(
-    console: Console,
-    title: str,
-    rows: Sequence[Mapping[str, str]],
-    notes: Sequence[str],
-    ranking: Ranking,
-    wide: bool,
-) -> None:
-    """Print the table and the notes below it, or all tables with the parts of the mean JCT."""
-    groups = [ranking.groups[row["scheduler"]] for row in rows]
-    if not wide:
-        narrow, notes = texts.narrow_table(rows, notes, ranking)
-        print_table(console, title, narrow, list(narrow[0]), ["scheduler"], groups=groups, folds=True)
-
-    def table(heading: str, names: Sequence[str]) -> None:
-        wrapped = ("capabilities", "observability")
-        print_table(console, heading, rows, names, ("scheduler", "best", *wrapped), wrapped, groups)
-
-    for number, names in enumerate(texts.printed_columns(rows[0]) if wide else ()):
-        table("" if number else title, names)
-    for note in notes:
-        print_note(console, note)
-    if wide:
-        parts = ["scheduler", "queueing (s)", *texts.loss_columns(rows)]
-        table("parts of the mean JCT: queueing, seconds lost to ..., and work", parts)
-
-
-_DPI = 60  # of the image of a schedule
-
-#: seconds; a schedule is drawn by another run, so schedulers that take longer are not drawn
-_MAX_DRAWN_SECONDS = 60.0
+    for name in ("table.csv", "runs.csv"):
+        print_line(console, f"table: {folder / name}")
 
 
 def plan_comparisons(request: ComparisonRequest) -> dict[str, Comparison]:
@@ -287,10 +252,7 @@ def _run_comparisons(
         if not found:
             continue
         results = Results.of(found)
-        report_comparison(console, home.path / name, comparison, results, plots, text, config.wide)
-        if plots and tensorboard:
-            runs = home.path / name / "tensorboard"
-            _draw_schedules(console, runs, comparison.tasks, results.runs, config.workers)
+        report_comparison(console, home.path / name, comparison, results, plots, text)
         reported.append(name)
         means += _mean_of_first(comparison.entries, results.runs)
         for label, reason in comparison.refused.items():
@@ -299,36 +261,6 @@ def _run_comparisons(
     if failures:
         raise SchedulerError("; ".join(failures))
     return geometric_mean(means) if means and min(means) > 0 else None
-
-
-def _draw_schedules(
-    console: Console, folder: Path, tasks: Sequence[EvaluationTask], runs: pd.DataFrame, workers: int | None
-) -> None:
-    """Run each scheduler that took at most the limit again, and add an image to its TensorBoard run."""
-    from ringyard_agents.report.tensorboard import add_schedule
-
-    first = runs["workload"].min()
-    took = runs.groupby("scheduler")["wall_seconds"].min()  # first runs may include compilation
-    own = [task for task in tasks if task.workload == first and task.label in took.index]
-    short = [task for task in own if took[task.label] <= _MAX_DRAWN_SECONDS]
-    if len(short) < len(own):
-        slow = ", ".join(task.label for task in own if task not in short)
-        print_note(console, f"schedules not drawn, as runs take long (`ringyard watch` draws them): {slow}")
-    outcomes = run_in_processes(_schedule_image, short, workers)
-    with contextlib.closing(outcomes), Progress(console=console, transient=True) as bar:
-        for task, image in bar.track(outcomes, len(short), description="drawing schedules"):
-            if isinstance(image, Exception):
-                print_line(console, f"schedule of {task.label} not drawn: {image}")
-            else:
-                add_schedule(folder / task.label, image, task.workload)
-
-
-def _schedule_image(task: EvaluationTask) -> NDArray[np.uint8]:
-    """Return the schedule of a task as an image [height, width, 3]: which job held which GPUs over time."""
-    from ringyard.rendering.chart import Chart
-
-    sim = evaluate.run_to_end(build_object(task.scheduler), task.environment, task.workload, task.seed)
-    return Chart(history_of(sim.state, 0, sim.cluster), dpi=_DPI).pixels()
 
 
 def _mean_of_first(entries: Mapping[str, SchedulerEntry], runs: pd.DataFrame) -> list[float]:

@@ -39,7 +39,7 @@ def judge(file: str, environment: str, level_set: str, workloads: int, **limits:
 
     conf/commands.yaml describes the arguments.
     """
-    names = ("score", "mean_jct", "reference", "reference_mean_jct", "relative")
+    names = ("score", "mean_jct", "reference", "reference_mean_jct")
     answer: dict[str, Any] = dict.fromkeys((*names, "observability", "capabilities", "error"))
     try:
         levels = Levels.find(environment, "standard", level_set)
@@ -82,9 +82,8 @@ def _judge(file: Path, levels: Levels, workloads: int, seconds: int, memory: int
         process.join()
     if answer["error"]:
         return answer
-    answer |= {"reference": tasks[0].label, "reference_mean_jct": reference}
     score = answer["mean_jct"] / reference
-    return answer | {"score": score, "relative": score - 1.0}
+    return answer | {"score": score, "reference": tasks[0].label, "reference_mean_jct": reference}
 
 
 def _run(sender: Connection, file: Path, tasks: Any, rules: Any, seconds: int, memory: int) -> None:

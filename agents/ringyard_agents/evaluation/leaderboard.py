@@ -8,7 +8,7 @@ import hashlib
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
@@ -82,9 +82,8 @@ class Levels:
         """Plan runs of schedulers, those without rule and options as tuned. Hydra must be initialised."""
         words = [f"experiment={self.key[0]}", f"tuning={self.key[0]}", *self.overrides]
         request = ComparisonRequest.read(hydra.compose("compare", words))
-        request.schedulers, request.seeds = schedulers, min(workloads, self.workloads)
-        request.seed = self.seed - COMPARISON_SEED_OFFSET
-        return plan_comparisons(request)[""]
+        number, seed = min(workloads, self.workloads), self.seed - COMPARISON_SEED_OFFSET
+        return plan_comparisons(replace(request, schedulers=schedulers, seeds=number, seed=seed))[""]
 
 
 def read_rows(folder: Path) -> list[Row]:

@@ -1,8 +1,8 @@
 """Selection of what a comparison runs: schedulers, environments and workload seeds."""
 
 import importlib.util
-from collections.abc import Mapping
-from types import SimpleNamespace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, Self
 
 import hydra
@@ -13,9 +13,11 @@ from omegaconf import DictConfig, OmegaConf
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError, ObservabilityError, SchedulerError
 from ringyard.observability import Observability
+from ringyard.sim.metrics import Window
 from ringyard.state.random_numbers import derive_seed
 from ringyard_agents.config import compose
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, INTERFACE_GROUPS, SchedulerEntry, to_plain
+from ringyard_agents.config.safe_load import Trust
 from ringyard_agents.evaluation.evaluate import build_object, make_simulator
 from ringyard_agents.evaluation.tuned_configs import tuned_name_for
 from ringyard_agents.shipped_agents import agents_evaluated_in
@@ -78,12 +80,20 @@ def pretrained_agents_for(environment: Mapping[str, Any]) -> tuple[dict[str, Sch
     return {agent: SchedulerEntry.read(agent) for agent in agents}, {}
 
 
-class ComparisonRequest(SimpleNamespace):
-    """Settings of `ringyard compare`, which conf/compare.yaml lists and explains, as plain values.
+@dataclass(frozen=True)
+class ComparisonRequest:
+    """Settings of `ringyard compare`, which conf/compare.yaml explains, as plain values."""
 
-    `environment` is {config group: config} of what is simulated, and `interface` that of observation and
-    action, for a model.zip.
-    """
+    schedulers: Sequence[Any]  #: as users write them (`SchedulerEntry.read`)
+    environment: Mapping[str, Any]  #: {config group: config} of what is simulated
+    interface: Mapping[str, Any]  #: {config group: config} of observation and action, for a model.zip
+    experiments: Sequence[str] | None
+    tuning: str | None
+    reference: str | None
+    seed: int  #: that of the user, without `COMPARISON_SEED_OFFSET`
+    seeds: int  #: number of workloads
+    measured_jobs: Window
+    trust: Trust
 
     @classmethod
     def read(cls, config: DictConfig) -> Self:
@@ -91,7 +101,8 @@ class ComparisonRequest(SimpleNamespace):
         values = to_plain(config)
         values |= {"schedulers": _as_list(config.schedulers), "measured_jobs": tuple(config.measured_jobs)}
         values["environment"] = compose.plain_groups(config)
-        return cls(interface=compose.plain_groups(config, INTERFACE_GROUPS), **values)
+        values["interface"] = compose.plain_groups(config, INTERFACE_GROUPS)
+        return cls(**{one.name: values[one.name] for one in fields(cls)})
 
     @property
     def wants_all(self) -> bool:
@@ -102,8 +113,7 @@ class ComparisonRequest(SimpleNamespace):
         """Return the file or name in conf/tuned, if none is given that of the environment for `all`."""
         if self.tuning is None and (self.wants_all or self.experiments):
             return tuned_name_for(environment)
-        name: str | None = self.tuning
-        return name
+        return self.tuning
 
     def environments(self) -> dict[str, Mapping[str, Any]]:
         """Return {name: configs} of the environments to compare in.
@@ -134,9 +144,8 @@ class ComparisonRequest(SimpleNamespace):
 
     def interface_of(self, name: str) -> Mapping[str, Any]:
         """Return the configs of observation and action of an environment that `environments` names."""
-        own: Mapping[str, Any] = self.interface
         if not name:
-            return own
+            return self.interface
         return compose.plain_groups(hydra.compose("compare", [f"experiment={name}"]), INTERFACE_GROUPS)
 
 

@@ -14,20 +14,19 @@ from rich.table import Table
 from ringyard.bounds import LowerBounds, simulation_bounds
 from ringyard.checks import shown
 from ringyard.errors import ConfigurationError
-from ringyard.rendering.frames import require_video, save_video
+from ringyard.rendering.frames import save_video
 from ringyard.rendering.history import ScheduleHistory, history_of
 from ringyard.sim.metrics import Metrics, job_times
 from ringyard_agents.config.compose import plain_groups, to_plain
 from ringyard_agents.evaluation.evaluate import run_to_end, sharing_notes
 from ringyard_agents.evaluation.results_frame import jobs_frame, write_frame
 from ringyard_agents.report.tables import SECONDS, print_line, print_note
-from ringyard_agents.report.tenants import print_tenants, write_tenants
 from ringyard_agents.runs.atomic_write import atomic_write, require_writable
 from ringyard_agents.runs.run_folder import RunFolder
 
 
 def simulate(config: DictConfig) -> float:
-    """Run the scheduler, print a table, write jobs.csv and, if jobs name tenants, tenants.csv.
+    """Run the scheduler, print a table and write jobs.csv.
 
     Returns the mean JCT in seconds. Bad input is an error before anything is written.
     """
@@ -53,23 +52,19 @@ def simulate(config: DictConfig) -> float:
         metrics, bounds = sim.metrics(window), simulation_bounds(sim, window)
         jobs = jobs_frame(scheduler.name, 0, job_times(sim.state, 0, sim.jobs))
         home.record(config, {"seed": config.seed})
-        written, by_tenant = home.path / "jobs.csv", home.path / "tenants.csv"
+        written = home.path / "jobs.csv"
         for file in (written, files.get("jobs_csv", written)):
             write_frame(file, jobs)
-        has_tenants = write_tenants(by_tenant, jobs)
         console = Console()
         title = f"{scheduler.name} (observability: {scheduler.total_observability})"
         console.print(_metrics_table(title, metrics, bounds))
         for note in sharing_notes(sim):
             print_note(console, note)
-        print_tenants(console, jobs)
         print_line(console, f"jobs: {written}")
         if drawings:
             _draw(drawings, history_of(sim.state, 0, sim.cluster), config.output.frames)
         for file in drawings.values():
             print_line(console, f"schedule: {file}")
-        if has_tenants:
-            print_line(console, f"tenants: {by_tenant}")
         return metrics.mean_jct
 
 
@@ -95,11 +90,10 @@ def _require_drawings(files: Mapping[str, Path]) -> None:
             raise ConfigurationError(
                 f'{setting} needs {error.name}, which is not installed: pip install "ringyard[render]"'
             ) from error
-        if name == "video":
-            require_video(setting, file)
-        elif file.suffix.lower() not in PICTURES:
+        endings = [".gif"] if name == "video" else PICTURES
+        if file.suffix.lower() not in endings:
             raise ConfigurationError(
-                f"{setting} is {shown(str(file))}; expected a file ending in {', '.join(PICTURES)}"
+                f"{setting} is {shown(str(file))}; expected a file ending in {', '.join(endings)}"
             )
         require_writable(setting, file)
 

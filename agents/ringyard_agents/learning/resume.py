@@ -1,30 +1,21 @@
 """Runs that build on an earlier one: `resume=RUN` continues it, `init=AGENT` starts from an agent's weights.
 
 A resumed run has its own config, of which only some settings may change. A run that starts from an agent uses
-the agent's learner, observation and actions, unless the command line or the experiment that sets `init`
-chooses others, so that it starts exactly as good as the agent. Optimizer, counters and random states are new.
+the agent's learner, observation and actions, unless the command line chooses others, so that it starts as
+good as the agent. Optimizer, counters and random states are new.
 """
 
-import itertools
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import hydra
-import yaml
 from hydra.core.config_store import ConfigStore
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
-from ringyard.config_folder import config_files
 from ringyard.errors import CheckpointError, ConfigurationError
-from ringyard.mdp.user_config import hydra_initialized
 from ringyard_agents.config.compose import to_plain
 from ringyard_agents.config.safe_load import Trust, check_classes, read_plain, training_groups
 from ringyard_agents.config.schema import check_settings
@@ -37,7 +28,7 @@ _CHANGEABLE = ("total_decisions", "save_minutes", "num_threads", "device", "plot
 #: settings of the command line that need not agree with the run
 _NOT_COMPARED = ("resume", "overwrite", "trust", *_CHANGEABLE)
 
-#: groups with configs that change any setting, and may set `init`
+#: groups with configs that change any setting
 _GLOBAL_GROUPS = ("experiment", "form", "debug")
 
 #: name under which Hydra knows an agent's parts in their groups, as in `agent=init`
@@ -113,20 +104,13 @@ def add_inherited_parts(words: Sequence[str]) -> list[str]:
     """Add overrides that choose the parts of the agent of `init`, where the command line chooses no others.
 
     Hydra then knows the parts as `agent=init`, `observation=init` and `action=init`. Further overrides, such
-    as `agent.learning_rate=1e-4`, change them. With `resume`, the parts are those of the run. The yaml of an
-    experiment may also set `init`. Several agents, or a teacher (which would overwrite weights), are an
-    error.
+    as `agent.learning_rate=1e-4`, change them. With `resume`, the parts are those of the run. Several agents,
+    or a teacher (which would overwrite weights), are an error.
     """
     overrides = {word.partition("=")[0].lstrip("+~"): word for word in words if not word.startswith("-")}
     if "resume" in overrides and _value(overrides["resume"]) is not None:
         return _add_parts_of_run(words, overrides)
-    sources = [overrides[key] for key in ("init", *_GLOBAL_GROUPS) if key in overrides]
-    if not sources:
-        return list(words)
-    if "init" in overrides:
-        agent, groups_of_yamls = _value(overrides["init"]), set[str]()
-    else:
-        agent, groups_of_yamls = _init_of_yamls(sources)
+    agent = _value(overrides["init"]) if "init" in overrides else None
     if agent is None:
         return list(words)
     parts, _ = agent_file.read_agent(agent_file.find_checkpoint(str(agent)), _trust(overrides))
@@ -134,8 +118,8 @@ def add_inherited_parts(words: Sequence[str]) -> list[str]:
         raise _teacher_error(agent)
     if parts["agent"].get("teacher") is not None:
         parts["agent"]["teacher"] = None
-    inherited = [group for group in parts if group not in overrides and group not in groups_of_yamls]
-    return _add_parts(words, sources[0], parts, inherited)
+    inherited = [group for group in parts if group not in overrides]
+    return _add_parts(words, overrides["init"], parts, inherited)
 
 
 def _add_parts(
@@ -174,43 +158,8 @@ def _value(word: str) -> Any:
     """Return the value of an override: 3 of `seed=3`."""
     override = _parse(word)
     if override.is_sweep_override():
-        raise _several_agents_error(word)
+        raise ConfigurationError(f"{word}: a run starts from one agent; expected one, or a command for each")
     return override.value()
-
-
-def _several_agents_error(words: str) -> ConfigurationError:
-    return ConfigurationError(f"{words}: a run starts from one agent; expected one, or a command for each")
-
-
-def _init_of_yamls(words: Sequence[str]) -> tuple[Any, set[str]]:
-    """Return (`init` of the yamls that overrides choose, groups that these yamls override)."""
-    agents, groups = set[Any](), set[str]()
-    for choices in itertools.product(*map(_config_choices, words)):
-        try:  # Hydra may be initialised already
-            with nullcontext() if GlobalHydra.instance().is_initialized() else hydra_initialized():
-                agents.add(hydra.compose("train", ["=".join(one) for one in choices]).init)
-        except (HydraException, OmegaConfBaseException):
-            return None, set()  # the command itself will raise the same error
-        groups.update(*(_overridden_groups(*one) for one in choices))
-    if len(agents) > 1:
-        raise _several_agents_error(" ".join(words))
-    return agents.pop(), groups
-
-
-def _config_choices(word: str) -> list[tuple[str, str]]:
-    """Return [(group, name of its config)] of an override. There are several if it sweeps."""
-    override = _parse(word)
-    sweeps = override.is_sweep_override()
-    names = override.sweep_string_iterator() if sweeps else [override.get_value_element_as_str()]
-    return [(override.key_or_group, str(name)) for name in names]
-
-
-def _overridden_groups(group: str, name: str) -> set[str]:
-    """Return the groups that a yaml chooses in its defaults, as in `- override /action: scores`."""
-    file = config_files(group).get(name)
-    content = {} if file is None else yaml.safe_load(file.read_text())
-    entries = [one for one in content.get("defaults", ()) if isinstance(one, Mapping)]
-    return {str(key).removeprefix("override").strip(" /") for entry in entries for key in entry}
 
 
 def load_initial_weights(learner: Learner, agent: str, own: Mapping[str, Any], trust: Trust) -> None:

@@ -34,7 +34,6 @@ from ringyard_agents.learning.resume import load_initial_weights, resumed_config
 from ringyard_agents.learning.training_run import SUMMARY_FILE, TrainingRun, read_last, set_up_learner
 from ringyard_agents.report.tables import SECONDS, print_line, print_note, print_table
 from ringyard_agents.runs.run_folder import RunFolder, is_sweep_job, job_folder, locked
-from ringyard_agents.runs.study import Pruning
 from ringyard_agents.runs.sweep_table import comparison_command
 
 
@@ -122,18 +121,12 @@ def _train_first_process(config: DictConfig, folder: Path, hardware: Hardware) -
         plain_environments = {label: to_plain(one) for label, one in environments.items()}
         known = parts["agent"], plain_environments, settings["num_workloads"], seed, total, constraint
         hardware.process_group.broadcast((*known, learner.state()))
-    # A job of an Optuna study that is resumed by itself is not compared with the other jobs.
-    pruning = Pruning.of(None if resumed and not is_sweep_job() else eval_settings["prune"])
 
     def should_end() -> bool:
         if run.stopped_by is not None:
             console.print(f"stopped by the callback {run.stopped_by}", highlight=False)
-        number = round(evaluation.last_evaluation / evaluation.eval_freq)
-        pruned = pruning is not None and pruning.should_stop(number, evaluation.latest)
-        if pruned:
-            console.print("stopped by evaluate.prune: worse than the earlier jobs of the sweep")
         out_of_patience = evaluation.evaluations_since_best >= (eval_settings["patience"] or np.inf)
-        ends: bool = run.stopped_by is not None or pruned or out_of_patience
+        ends: bool = run.stopped_by is not None or out_of_patience
         multiplier = None if constraint is None else constraint.multiplier
         hardware.process_group.broadcast((multiplier, ends))
         return ends

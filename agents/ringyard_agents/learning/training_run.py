@@ -13,11 +13,10 @@ from hydra.core.hydra_config import HydraConfig
 from torch.utils.tensorboard import SummaryWriter, summary
 
 from ringyard.errors import CheckpointError, ConfigurationError
-from ringyard.mdp.env import ClusterEnv
 from ringyard_agents.config.safe_load import check_plain
 from ringyard_agents.learning.agent_file import AGENT_FILE, LAST_FILE, save_agent
 from ringyard_agents.learning.checkpoint import Checkpoint
-from ringyard_agents.learning.evaluation import Evaluation, episode_metrics
+from ringyard_agents.learning.evaluation import Evaluation
 from ringyard_agents.learning.learner import EnvConfigs, Learner
 from ringyard_agents.report.learning_curves import draw_learning_curves
 from ringyard_agents.report.tensorboard import add_images, record_text
@@ -143,13 +142,8 @@ class TrainingRun:
         self._record({}, evaluate=self.learner.decisions != self.evaluation.last_evaluation)
 
     def draw(self) -> list[Path]:
-        """Write the learning curve, results and the agent's first schedule, and return the curve's files."""
+        """Write the learning curve and results, and return the curve's files."""
         files = draw_learning_curves(find_runs([str(self.folder)])[0], self.folder)
-        config = next(iter(self.evaluation.environments.values()))
-        env = ClusterEnv(config, render_mode="rgb_array")
-        episode_metrics(self.learner.policy, env.batch)
-        schedule = env.render()  # [height, width, 3] pixels
-        env.close()
         writer, results = self._scalars.events, self._summary()
         metric, best = results["metric"], results["best"]
         lines = [f"| | {metric} | best agent / row |", "|---|---:|---:|"]
@@ -157,8 +151,6 @@ class TrainingRun:
             lines.append(f"| {name} | {value:,.6g} | {best / value if value else np.nan:.3f} |")
         writer.add_text("result", "\n".join(lines), results[_STEP])
         add_images(writer, files, results[_STEP])
-        if schedule is not None:
-            writer.add_image("schedule/gantt", schedule, results[_STEP], dataformats="HWC")
         return files
 
     @property

@@ -11,7 +11,7 @@ from ringyard.config_folder import config_folder
 from ringyard.sim.metrics import LOSS_NAMES, Window
 from ringyard_agents.evaluation.ranking import Ranking
 from ringyard_agents.evaluation.statistics import small_sample_warning
-from ringyard_agents.report.tables import markdown, pluralize
+from ringyard_agents.report.tables import pluralize
 
 #: cell without a value, such as a mean over no jobs
 NO_VALUE = "-"
@@ -27,8 +27,8 @@ LOSS_COLUMNS = (
     ("work (s)", "mean_work", "{:,.1f}"),
 )
 
-#: beginnings of notes on columns that only the wide tables have
-_WIDE_NOTES = ("rho:", "p (Holm):", "options:")
+#: beginnings of notes on columns that only the files have
+_FILE_NOTES = ("rho:", "p (Holm):", "options:")
 
 
 def narrow_table(
@@ -41,23 +41,8 @@ def narrow_table(
     found = [{name: row[name] for name in names} for row in rows]
     for short, row in zip(found, rows, strict=True):
         short["scheduler"] += f" {row['best']}".rstrip()
-    shown = [note for note in notes if not note.startswith(_WIDE_NOTES)]
-    return found, [*shown, "--wide prints all columns; they are also in table.csv and table.md"]
-
-
-def printed_columns(row: Mapping[str, str]) -> list[list[str]]:
-    """Return the headers of each printed table. The first has what a low mean can cost, such as p99."""
-    unprinted = {"options", *(title for title, _, _ in LOSS_COLUMNS)}
-    others = [_TABLE["second"], _TABLE["third"]]
-    first = [name for name in row if name not in unprinted.union(*others)]
-    return [first, *(["scheduler", *(name for name in some if name in row)] for some in others)]
-
-
-def printed_markdown(rows: Sequence[Mapping[str, str]], notes: Sequence[str]) -> str:
-    """Return printed tables and notes as Markdown, split into narrow tables as on the console."""
-    columns = [*printed_columns(rows[0]), ["scheduler", "queueing (s)", *loss_columns(rows)]]
-    tables = [markdown([{name: row[name] for name in names} for row in rows]).rstrip() for names in columns]
-    return "\n\n".join([*tables, *notes, "All columns are in table.csv and table.md."])
+    shown = [note for note in notes if not note.startswith(_FILE_NOTES)]
+    return found, [*shown, "all columns are in table.csv and table.md"]
 
 
 def _text(form: str, value: float, missing: str = NO_VALUE) -> str:

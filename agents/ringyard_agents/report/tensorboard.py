@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ringyard_agents.config.safe_load import read_plain
 from ringyard_agents.evaluation.results_frame import Results
@@ -22,7 +21,6 @@ _OVER_TIME = {
     f"{_TIME}/waiting_jobs": ("waiting", "waiting jobs, by simulated seconds"),
     f"{_TIME}/share_of_GPUs_held": ("utilisation", "share of GPUs held by jobs, by simulated seconds"),
 }
-_COMMAND_WIDTH = 100  # characters; TensorBoard's page is not much wider
 _JCT = f"{_PERCENTILE}/JCT"
 
 _CURVES = {title: ["Multiline", [f"{tag}$"]] for tag, (_, title) in _OVER_TIME.items()}
@@ -63,33 +61,9 @@ def add_images(writer: Any, images: Sequence[Path], step: int = 0) -> None:
         writer.add_image(f"plots/{file.stem}", imread(file)[..., :3], step, dataformats="HWC")
 
 
-def add_schedule(folder: Path, picture: NDArray[np.uint8], step: int) -> None:
-    """Add the image of a schedule, [height, width, 3] pixels, to a run."""
-    from torch.utils.tensorboard import SummaryWriter
-
-    with SummaryWriter(str(folder)) as writer:
-        writer.add_image("schedule/gantt", picture, step, dataformats="HWC")
-
-
-def _fold_command(words: Sequence[str]) -> list[str]:
-    """Break a command line into lines that a shell reads as one."""
-    lines = [words[0]]
-    for word in words[1:]:
-        if len(lines[-1]) + len(word) < _COMMAND_WIDTH:
-            lines[-1] += f" {word}"
-        else:
-            lines[-1] += " \\"
-            lines.append(f"    {word}")
-    return lines
-
-
 def record_text(folder: Path) -> str:
-    """Return the record run.json of a run folder as Markdown."""
+    """Return the command of a run folder, and its record run.json, as Markdown."""
     record = read_plain(folder / "run.json", interpolations=True)
-    command = _fold_command([f"ringyard {record['command']}", *map(shlex.quote, record["arguments"])])
-    versions = ", ".join(f"{name} {version}" for name, version in (record.get("versions") or {}).items())
-    names = {"Python": "python", "CPU": "cpu", "cores": "cores"}
-    facts = {"commit": record.get("commit") or "unknown", "date": record.get("date")}
-    facts |= {name: record.get(field) for name, field in names.items()} | {"versions": versions}
-    lines = [f"* {name}: {fact}" for name, fact in facts.items() if fact]
-    return "\n".join([f"# {folder.name}", "", *(f"    {line}" for line in command), "", *lines])
+    command = shlex.join(["ringyard", record["command"], *record["arguments"]])
+    lines = (folder / "run.json").read_text().splitlines()
+    return "\n".join([f"# {folder.name}", "", f"    {command}", "", *(f"    {line}" for line in lines)])

@@ -5,7 +5,7 @@ import os
 import secrets
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,7 +29,7 @@ _FILE = "sweep.json"
 
 #: files of a sweep besides the folders of its jobs
 _OUTPUTS = (
-    *(_FILE, "sweep.csv", "sweep.png", "multirun.yaml", "optimization_results.yaml"),
+    *(_FILE, "sweep.csv", "multirun.yaml", "optimization_results.yaml"),
     *("study.db", "study.db-journal", ".submitit"),
 )
 
@@ -67,7 +67,6 @@ class Sweep:
 
     folder: Path  #: folder of the sweep. Its jobs are in the folders 0, 1, ... inside.
     continues: bool  #: whether finished jobs are not repeated
-    logarithmic: frozenset[str]  #: settings that are searched on a logarithmic scale
     runs_here: bool  #: whether jobs run in other processes of this machine
     study: Any = None  #: its Optuna study, if there is one already
     unfinished: Sequence[int] = ()  #: numbers of the trials that were interrupted
@@ -114,11 +113,9 @@ def plan_sweep(command: str, words: Sequence[str], config_dir: str | None = None
             f" otherwise give another name=, or replace it with {home.name_override} overwrite=true"
         )
     local = str(config.hydra.launcher._target_).endswith(_LOCAL_LAUNCHERS)
-    space = _search_space(words, sweeper)
-    logarithmic = {one.key_or_group for one in space if "log" in getattr(one.value(), "tags", ())}
-    planned = Sweep(folder, continues, frozenset(logarithmic), local)
+    planned = Sweep(folder, continues, local)
     own = stored and is_stored_in(sweeper, folder)
-    searched = {one.get_key_element() for one in space}
+    searched = {one.get_key_element() for one in _search_space(words, sweeper)}
     study = load_study(sweeper, searched) if stored and (continues or not own) else None
     if study is None:
         return planned
@@ -164,11 +161,11 @@ def run_sweep(
     words: Sequence[str],
     config_dir: str | None,
     start: Callable[[], object],
-    report: Callable[[Path, Sequence[JobRecord], Collection[str]], None],
+    report: Callable[[Path, Sequence[JobRecord]], None],
 ) -> None:
     """Run all jobs of a sweep by `start`, then report them. A SweepError names failed jobs.
 
-    `report` gets the folder, the records and the settings on a logarithmic scale.
+    `report` gets the folder and the records.
     """
     sweep = plan_sweep(command, words, config_dir)
     hydra_error: Exception | None = None
@@ -196,7 +193,7 @@ def run_sweep(
         finally:
             records = read_job_records(sweep.folder)
             if records:
-                report(sweep.folder, records, sweep.logarithmic)
+                report(sweep.folder, records)
     failed = [one for one in records if one.status != "done"]
     if failed:
         which = ", ".join(str(one.number) for one in failed)

@@ -13,7 +13,6 @@ from rich.table import Table
 from ringyard.checks import shown, suggest
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
-from ringyard.fabric import network
 from ringyard_agents.measurements import COLUMNS, REQUIRED, filled_columns, read_measured_sets
 from ringyard_agents.runs.figures import save_figure
 from ringyard_agents.validation.shipped import MEAN_AIM, MEDIAN_AIM, PredictedSet, predict_sets
@@ -130,20 +129,6 @@ def print_errors(sets: Sequence[PredictedSet]) -> None:
             _print_note(f"{one.name}: {count} left out: {text}")
 
 
-def print_networks(sets: Sequence[PredictedSet]) -> None:
-    """Print achieved and wire speed of the networks of rows that span servers, and which kind to take."""
-    spanning = [one.rows[one.rows.placement.str.contains("+", regex=False)] for one in sets]
-    names = {name for rows in spanning for name in rows.network}
-    for name in sorted(names & set(config_files("network"))):
-        _print_note(f"network {name}: {network(name)}")
-    if "" in names:
-        _print_note(
-            "rows of several servers without a network: that of --performance; --network takes another"
-        )
-    if names:
-        _print_note("take a network that trainings got; a benchmark's is an upper limit (docs/physics.md)")
-
-
 def check_config_names(performance: str, links: Mapping[str, str]) -> None:
     """Raise a ConfigurationError unless conf has the performance model and {folder of conf: name}."""
     for group, name in {"performance": performance, **links}.items():
@@ -194,7 +179,6 @@ def validate(place: str, out: str, performance: str, network: str | None, interc
         )
     sets = predict_sets(found, [f"performance={performance}"], links)
     print_errors(sets)
-    print_networks(sets)
     require_predictions(sets, place)
     folder = Path(out).expanduser()
     plots = draw_sets(sets, folder)

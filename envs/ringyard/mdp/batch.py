@@ -90,7 +90,9 @@ class ClusterBatch:
         limit = np.inf if config.limit_seconds is None else float(config.limit_seconds)
         driver, physics = self._driver, config.performance.physics
         write, parameters = observation.write, observation.parameters
-        self._step_config = StepConfig(driver.decode, driver.config, write, parameters, physics, limit)
+        discount = -1.0 if config.reward.shaping is None else float(config.reward.shaping)
+        own = driver.decode, driver.config, write, parameters, physics, limit, discount
+        self._step_config = StepConfig(*own)
         #: record with the blocks of an observation row as fields
         lengths = observation.lengths(config.cluster, config.actions)
         self._blocks = np.dtype([(name, np.float32, (length,)) for name, length in lengths.items()])

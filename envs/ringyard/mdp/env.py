@@ -1,13 +1,11 @@
 """`ClusterEnv`: one simulated GPU cluster as a `gymnasium.Env`."""
 
-import functools
 import inspect
-from collections.abc import Collection, Mapping, Sized
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Self, Unpack
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import SyncVectorEnv
 from numpy.typing import NDArray
 
 from ringyard.checks import PositiveInt, require, shown
@@ -46,26 +44,6 @@ def workload_option(options: Any, known: Collection[str], num_workloads: int) ->
     chosen = (options or {}).get("workload")
     require("options['workload']", chosen, Annotated[int, f"[0, {num_workloads - 1}]"] | None)
     return None if chosen is None else int(chosen)
-
-
-@functools.cache  # once a process
-def _warn_of_sync_vector_env() -> None:
-    gymnasium.logger.warn(
-        "SyncVectorEnv steps clusters one by one in Python; gymnasium.make_vec(id, num_envs=...) and"
-        " ringyard.ClusterVectorEnv step them all in one compiled call, with equal results"
-    )
-
-
-def _is_in_sync_vector_env() -> bool:
-    """Return whether Gymnasium's `SyncVectorEnv` creates this environment among others."""
-    frame = inspect.currentframe()
-    while frame is not None:
-        maker = frame.f_locals.get("self")
-        if isinstance(maker, SyncVectorEnv):
-            makers = maker.env_fns  # other libraries pass a generator, which has no length
-            return isinstance(makers, Sized) and len(makers) > 1
-        frame = frame.f_back
-    return False
 
 
 def _copy_generator(generator: np.random.Generator) -> np.random.Generator:
@@ -180,8 +158,6 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
                 " gymnasium.make also 'rgb_array_list')"
             )
         require("num_threads", num_threads, PositiveInt | None)
-        if _is_in_sync_vector_env():
-            _warn_of_sync_vector_env()
         self.config = choose_config(config, experiment, arguments)
         self.render_mode = render_mode
         self._renderer = Renderer(render_mode, self.config.cluster) if render_mode else None

@@ -54,7 +54,7 @@ class EnvConfig:
         workload_seed: of the job tables. Training and evaluation use different ones.
 
     Raises:
-        ConfigurationError: a part of another type, or a number out of range.
+        ConfigurationError: a part of another type, a number out of range, or a reward by hidden run times.
     """
 
     cluster: Cluster = field(default_factory=lambda: Cluster.homogeneous(16, 4))
@@ -75,3 +75,4 @@ class EnvConfig:
                 f"reward=saved_jct compares with equal scores, got {type(self.actions).__name__}; expected"
                 " actions that are scores or weights (form=jobs or form=weights), or reward=total_jct"
             )
+        self.reward.check(self.observation.observability | self.actions.observability)

@@ -51,6 +51,7 @@ class Episode:
     class_slot: Int32Matrix  #: [clusters, classes] scratch: first visible slot of each demand class
     reward_weights: FloatMatrix  #: [clusters, Integral] reward per unit of each integral's growth
     last_integrals: FloatMatrix  #: [clusters, Integral] values at the last reward
+    potential: FloatVector  #: [clusters] `Reward.shaping`'s Phi at the last reward
     #: [clusters, jobs] rows of the jobs that wait or run, ascending. [clusters, 0] without scores.
     live: Int32Matrix
     num_live: IntVector  #: [clusters] number of valid entries in `live`
@@ -116,6 +117,7 @@ def empty_episode(
         class_slot=np.zeros((num_clusters, num_classes), np.int32),
         reward_weights=np.zeros((num_clusters, INTEGRALS)),
         last_integrals=np.zeros((num_clusters, INTEGRALS)),
+        potential=np.zeros(num_clusters),
         live=np.zeros((num_clusters, num_jobs if num_scores else 0), np.int32),
         num_live=np.zeros(num_clusters, np.int64),
         num_arrived=np.zeros(num_clusters, np.int64),

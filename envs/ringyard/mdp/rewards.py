@@ -6,9 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.checks import checked
+from ringyard.checks import Fraction, checked
 from ringyard.cluster import Cluster
 from ringyard.compiled import Records1
+from ringyard.errors import ConfigurationError
+from ringyard.observability import Observability
 from ringyard.plugin_checks import validate_array
 from ringyard.state.records import INTEGRALS, Integral, Job
 
@@ -27,6 +29,19 @@ class Reward:
     metric: str = "mean_jct"  #: field of `Metrics` that evaluations in a training minimise
     #: whether each step earns what it costs less than the same time of an episode with equal scores
     saved: bool = False
+    #: discount gamma of the learner, which adds gamma Phi(s') - Phi(s) to rewards in seconds of jobs. It
+    #: changes no optimal policy (Ng, Harada and Russell 1999). Phi is the predicted isolated seconds left of
+    #: all live jobs times the weight, so 0 at the end. None: no shaping.
+    shaping: Fraction | None = None
+
+    def check(self, known: Observability) -> None:
+        """Raise a ConfigurationError if `shaping` needs run times that an agent does not have `known`."""
+        hidden = not known & (Observability.PREDICTIONS | Observability.DURATIONS)
+        if self.shaping is not None and (hidden or self.integral != Integral.JOBS_IN_SYSTEM):
+            raise ConfigurationError(
+                f"reward.shaping is {self.shaping}; expected null, or reward=jct or total_jct, and run times"
+                " in the observation (live_jobs) or the actions"
+            )
 
     def weights(self, episodes: Sequence[Records1[Job]], cluster: Cluster) -> NDArray[np.float64]:
         """Return the reward per unit of each integral in each episode [episodes, Integral].
@@ -37,7 +52,12 @@ class Reward:
 
         Raises:
             PluginError: `weight` returned no finite number.
+            ConfigurationError: `shaping` with a job that is not predictable when it arrives.
         """
+        if self.shaping is not None and any((jobs["predictable_from"] > 0).any() for jobs in episodes):
+            raise ConfigurationError(
+                f"reward.shaping is {self.shaping}, and some jobs arrive unpredictable; expected null"
+            )
         weights = np.zeros((len(episodes), INTEGRALS))
         found = [self.weight(jobs, cluster) for jobs in episodes]
         weights[:, self.integral] = validate_array(found, len(found), self.weight, "weight")
@@ -70,20 +90,21 @@ def _per_mean_run_time_of_the_cluster(jobs: Records1[Job], cluster: Cluster) -> 
     return -1.0 / (cluster.num_gpus * float(jobs["isolated_seconds"].mean()))
 
 
-def job_completion_time() -> Reward:
+def job_completion_time(shaping: Fraction | None = None) -> Reward:
     """Create the reward with the undiscounted return minus (mean JCT / mean isolated run time).
 
     Each step costs the integral of the number of jobs in the system, over the jobs' total isolated run time.
+    `shaping` is that of `Reward`.
     """
-    return Reward(Integral.JOBS_IN_SYSTEM, _per_total_run_time)
+    return Reward(Integral.JOBS_IN_SYSTEM, _per_total_run_time, shaping=shaping)
 
 
-def total_job_completion_time() -> Reward:
+def total_job_completion_time(shaping: Fraction | None = None) -> Reward:
     """Create the reward with the undiscounted return minus (total JCT / mean isolated run time).
 
     It is `job_completion_time` times the number of jobs: of order one a step, as learners expect.
     """
-    return Reward(Integral.JOBS_IN_SYSTEM, _per_mean_run_time)
+    return Reward(Integral.JOBS_IN_SYSTEM, _per_mean_run_time, shaping=shaping)
 
 
 def saved_job_completion_time() -> Reward:

@@ -6,6 +6,7 @@ from typing import Protocol
 import numpy as np
 
 from ringyard.allocator import AllocatorConfig
+from ringyard.allocator.estimates import live_job, num_live
 from ringyard.compiled import (
     BoolVector,
     Float32Matrix,
@@ -28,6 +29,7 @@ from ringyard.performance.model import Physics
 from ringyard.sim.engine.livelock import count_step
 from ringyard.sim.engine.setup import load_jobs
 from ringyard.state.arrays import State
+from ringyard.state.progress import predicted_iterations
 from ringyard.state.records import Integral, JobOutcome
 
 #: largest absolute value in an observation
@@ -92,6 +94,7 @@ class StepConfig:
     parameters: FloatVector  #: [parameters] numbers that `observe` reads
     physics: Physics  #: performance model
     limit_seconds: float  #: time at which new episodes are truncated, or inf
+    discount: float  #: `Reward.shaping`, below 0 without shaping
 
 
 @kernel
@@ -133,8 +136,23 @@ def _slowdown(state: State, b: int) -> float:
 
 
 @kernel
-def _reward(state: State, episode: Episode, b: int) -> float:
+def _potential(state: State, episode: Episode, b: int) -> float:
+    """Return Phi of `Reward.shaping` in the present state."""
+    left = 0.0
+    for i in range(num_live(state, b)):
+        job = state.jobs[b, live_job(state, b, i)]
+        left += predicted_iterations(job, state.clusters[b].now) * job.isolated_iteration_seconds
+    return left * episode.reward_weights[b, Integral.JOBS_IN_SYSTEM.value]
+
+
+@kernel
+def _reward(state: State, episode: Episode, b: int, discount: float) -> float:
+    """Return the reward of a step, shaped unless `discount` is below 0."""
     reward = 0.0
+    if discount >= 0.0:
+        reward -= episode.potential[b]
+        episode.potential[b] = _potential(state, episode, b)
+        reward += discount * episode.potential[b]
     for k in range(state.integrals.shape[1]):
         grown = state.integrals[b, k] - episode.last_integrals[b, k]
         reward += episode.reward_weights[b, k] * grown
@@ -214,10 +232,12 @@ def step(
             out.episode_slowdown[b] = _slowdown(state, b) / served if served > 0.0 else np.nan
             out.episode_jct[b] = out.episode_jct[b] if served > 0.0 else np.nan
         if has_action:
-            reward = _reward(state, episode, b)
+            reward = _reward(state, episode, b, config.discount)
             out.rewards[b] = reward
             out.returns[b] += reward
             out.lengths[b] += 1
+        elif config.discount >= 0.0:
+            episode.potential[b] = _potential(state, episode, b)
         seen = out.observations[b]
         config.observe(state, episode, b, config.actions.num_running, config.parameters, seen)
         if is_validated(config.observe):

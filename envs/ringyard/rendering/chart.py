@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
@@ -25,15 +24,10 @@ def _boxes(left: Any, right: Any, low: Any, high: Any) -> NDArray[np.float64]:
 
 
 class Chart:
-    """A figure of 12.8 x 7.2 inches: one line for each GPU, one colour for each job.
+    """A figure of the schedule `history`, 12.8 x 7.2 inches: a line for each GPU, a colour for each job."""
 
-    Args:
-        history: the schedule.
-        dpi: pixels per inch.
-    """
-
-    def __init__(self, history: ScheduleHistory, dpi: int = 100) -> None:
-        self.figure = Figure(figsize=_INCHES, dpi=dpi)
+    def __init__(self, history: ScheduleHistory) -> None:
+        self.figure = Figure(figsize=_INCHES)
         self._history = history
         cluster = history.cluster
         self._servers = np.asarray(cluster.server_of_gpu)
@@ -114,12 +108,6 @@ class Chart:
         axes.grid(alpha=0.25)
         axes.tick_params(labelsize=8)
         axes.locator_params(axis="y", integer=True, nbins=4)
-
-    def pixels(self) -> NDArray[np.uint8]:
-        """Return the picture [height, width, 3] as RGB."""
-        canvas: Any = FigureCanvasAgg(self.figure)
-        canvas.draw()
-        return np.asarray(canvas.buffer_rgba())[..., :3].copy()
 
 
 def _busiest_link(rings: Rings, history: ScheduleHistory) -> tuple[NDArray[np.float64], NDArray[np.int64]]:

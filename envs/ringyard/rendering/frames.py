@@ -18,7 +18,6 @@ from ringyard.state.arrays import State
 #: [height, width] of a picture, in pixels
 FRAME_SHAPE = 400, 640
 _FRAMES_PER_SECOND = 10
-_FFMPEG_SUFFIXES = (".mp4", ".mkv", ".mov", ".webm")
 
 #: left, top, right, bottom of the parts of a picture, in pixels
 _GANTT, _LINKS, _QUEUE = (58, 36, 456, 304), (462, 36, 486, 304), (498, 36, 638, 396)
@@ -304,44 +303,17 @@ class Renderer:
         return {**self.__dict__, "_drawer": None, "_shown": None}
 
 
-def require_video(setting: str, file: Path) -> None:
-    """Raise a ConfigurationError, which names the `setting`, unless a video `file` can be written."""
-    suffix = file.suffix.lower()
-    if suffix != ".gif" and suffix not in _FFMPEG_SUFFIXES:
-        raise ConfigurationError(f"{setting} is {str(file)!r}; expected .gif, {', '.join(_FFMPEG_SUFFIXES)}")
-    if suffix != ".gif" and importlib.util.find_spec("imageio_ffmpeg") is None:
-        raise ConfigurationError(
-            f'{setting} is {str(file)!r}, which needs ffmpeg: pip install "ringyard[render]", or name a .gif'
-        )
-
-
 def save_video(file: Path, history: ScheduleHistory, frames: int) -> Iterator[int]:
-    """Write a video of equally distant moments, from the first arrival to the end.
+    """Write a GIF of equally distant moments, from the first arrival to the end.
 
-    Yields the number of pictures drawn so far. The file is complete after the last. `require_video` accepts
-    it.
+    Yields the number of pictures drawn so far. The file is complete after the last.
     """
+    from PIL import Image
+
     drawer = FrameDrawer(history.cluster, scale=2)
-    moments = np.linspace(history.begins, history.now, frames + 1)[1:].tolist()
-    pictures = (drawer.draw(history.until(moment)) for moment in moments)
-    if file.suffix.lower() == ".gif":
-        from PIL import Image
-
-        kept = []
-        for picture in pictures:
-            kept.append(Image.fromarray(picture).quantize())
-            yield len(kept)
-        duration = 1000 // _FRAMES_PER_SECOND
-        kept[0].save(file, "GIF", save_all=True, append_images=kept[1:], duration=duration, loop=0)
-        return
-    import imageio_ffmpeg
-
-    height, width = (drawer.scale * length for length in FRAME_SHAPE)
-    writer = imageio_ffmpeg.write_frames(str(file), (width, height), fps=_FRAMES_PER_SECOND)
-    writer.send(None)
-    try:
-        for drawn, picture in enumerate(pictures, 1):
-            writer.send(np.ascontiguousarray(picture))
-            yield drawn
-    finally:
-        writer.close()
+    kept = []
+    for moment in np.linspace(history.begins, history.now, frames + 1)[1:].tolist():
+        kept.append(Image.fromarray(drawer.draw(history.until(moment))).quantize())
+        yield len(kept)
+    duration = 1000 // _FRAMES_PER_SECOND
+    kept[0].save(file, "GIF", save_all=True, append_images=kept[1:], duration=duration, loop=0)
