@@ -237,7 +237,7 @@ def test_lasting_noise_is_linear_in_features_and_the_same_for_a_rollout():
         again, _, _ = network(seen)
         _, evaluated, _ = network.evaluate_actions(seen, first)
         mean = network(seen, deterministic=True)[0]
-    weights = np.exp(-3.0) * network.action_dist.weights.numpy()
+    weights = np.exp(-3.0) * network.action_dist.noise.numpy()
     centred = features[:, :jobs] - features[:, :jobs].mean(axis=1, keepdims=True)
     noise = (first - mean).numpy()
     assert noise[:, :jobs] == pytest.approx(np.einsum("bjf,bf->bj", centred, weights), abs=1e-6)
@@ -249,6 +249,8 @@ def test_lasting_noise_is_linear_in_features_and_the_same_for_a_rollout():
         assert not torch.equal(first, network(seen)[0])
         moved = network.evaluate_actions(seen, mean)[1]
     assert (moved > density).all()  # no noise is the most likely
+    one = {name: rows[:1].numpy() for name, rows in seen.items()}
+    assert network.predict(one)[0].shape == (1, 8)  # with noise of its own, as no rollout has one cluster
 
 
 def test_rewards_are_divided_by_the_deviation_of_discounted_returns():

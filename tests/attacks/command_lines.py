@@ -104,7 +104,7 @@ ENTRIES = [
 ]  # fmt: skip
 OTHERS = [
     ["fly"], [""], ["--nope"], ["-x"], ["Compare"], ["\x00"], ["\udcff"], ["seed=1"], ["traces", "philly"],
-    ["trian"], ["--wide"], ["--version=1"], ["train", "--wide"], ["train", "+experimnt=elastic"],
+    ["trian"], ["--version=1"], ["train", "+experimnt=elastic"],
     ["compare", "--wde"], ["traces", "nope", "jobs.csv"],
     ["traces", "philly", "nowhere"], ["traces", "philly", "."],
     ["traces", "helios", "empty.csv"], ["traces", "helios", "noise.csv"], ["traces", "pai", "short.csv.gz"],

@@ -16,6 +16,7 @@ from ringyard.mdp.job_features import JobFeatures
 from ringyard.mdp.observations import live_job_summary, live_jobs
 from ringyard.mdp.registration import environment_arguments
 from ringyard.mdp.rewards import saved_job_completion_time, total_job_completion_time
+from ringyard_agents.learning.vec_env import RingyardVecEnv
 
 FEATURES = list(JobFeatures.__annotations__)
 JOBS = 60
@@ -177,6 +178,29 @@ def test_copies_of_an_episode_save_as_much_as_it():
         env.step(env.action_space.sample())
     copy, actions = env.fork(), [env.action_space.sample() for _ in range(20)]
     assert [copy.step(one)[1] for one in actions] == [env.step(one)[1] for one in actions]
+
+
+def test_the_saved_jct_of_many_clusters_and_of_a_truncated_episode_is_that_of_single_ones():
+    config = gymnasium.make("ringyard/Full-Weights-v0").unwrapped.config
+    config = replace(config, reward=saved_job_completion_time(), limit_seconds=4000.0, num_workloads=3)
+    actions = np.random.default_rng(0).uniform(-1, 1, (300, 4, 6)).astype(np.float32)
+    clusters = RingyardVecEnv(config, 4)
+    clusters.reset()
+    alone, begun = [ClusterEnv(config) for _ in range(4)], [False] * 4
+    episodes = 0
+    for rows in actions:
+        entries = clusters.batch.entries.tolist()
+        clusters.step_async(rows)
+        _, rewards, ended, infos = clusters.step_wait()
+        for b, env in enumerate(alone):
+            if not begun[b]:
+                env.reset(options={"workload": entries[b]})
+            _, reward, done, truncated, _ = env.step(rows[b])
+            assert rewards[b] == np.float32(reward)
+            assert (done or truncated) == ended[b] == ("episode" in infos[b])
+            begun[b] = not ended[b]
+            episodes += ended[b]
+    assert episodes > 4
 
 
 def test_the_saved_jct_needs_scores():

@@ -166,9 +166,12 @@ def leaderboard(entries: Sequence[str], environment: str | None, rows: str, **op
             if row["name"] in comparison.entries:
                 print_line(console, f"row: {file}")
         cells = [table_row(row) for row in table]
-        references = ", ".join(sorted({row["reference"] for row in table if row["reference"]}))
-        title = f"{', '.join(levels.key)}: means over {levels.workloads} workloads; reference: {references}"
-        shown = [name for name in cells[0] if name != "reference"]
+        references = {row["reference"] for row in table if row["reference"]}
+        title = f"{', '.join(levels.key)}: means over {levels.workloads} workloads"
+        shown = list(cells[0])
+        if len(references) == 1:
+            title += f"; reference: {references.pop()}"
+            shown.remove("reference")
         print_table(console, title, cells, shown, ("scheduler",), folds=True)
 
 

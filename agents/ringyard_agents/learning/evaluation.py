@@ -85,7 +85,11 @@ class Evaluation:
     def __post_init__(self) -> None:
         #: name of the metric, a field of `Metrics`. Less is better
         self.metric = next(iter(self.environments.values())).reward.metric
-        configs = {label: replace(one, limit_seconds=None) for label, one in self.environments.items()}
+        # rewards are not read, so no episodes with equal scores are played for them
+        configs = {
+            label: replace(one, limit_seconds=None, reward=replace(one.reward, saved=False))
+            for label, one in self.environments.items()
+        }
         self._batches = {label: ClusterBatch(one, one.num_workloads) for label, one in configs.items()}
         self.environments, self._means = configs, dict[str, float]()
         self.next_evaluation = self.learner.decisions  #: decisions from which the next is due
@@ -185,6 +189,11 @@ class EvaluationWorkloads(NamedTuple):
                 " constraint.metric=worst_fairness constraint.bound=themis, or neither"
             )
         for label, environment in self.environments.items():
+            if environment.reward.saved:
+                raise ConfigurationError(
+                    "constraint: penalties are scaled by returns, which are near 0 with reward=saved_jct;"
+                    " expected reward=total_jct"
+                )
             if environment.limit_seconds is not None:
                 raise ConfigurationError(
                     f"constraint: limit_seconds is {environment.limit_seconds} (environment {label}), and"

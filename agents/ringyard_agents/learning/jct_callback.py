@@ -68,6 +68,7 @@ class JctCallback(BaseCallback):
             tested = EvaluationWorkloads({"": composed}, self.workloads, seed, ())
             self._baselines = tested.measure_baselines(self.schedulers, "mean_jct")
         config = replace(config, limit_seconds=None, num_workloads=self.workloads, workload_seed=seed)
+        config = replace(config, reward=replace(config.reward, saved=False))  # rewards are not read
         self._batch = ClusterBatch(config, self.workloads)
 
     def _on_step(self) -> bool:

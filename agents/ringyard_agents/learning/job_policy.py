@@ -48,13 +48,14 @@ class _ScoresWithLastingNoise(DiagGaussianDistribution):
     """Scores with noise that is linear in a job's features, with Gaussian weights that last a rollout.
 
     Jobs with like features get like noise at each decision, so that noise changes the order of jobs as
-    another policy would. Densities are those of the weights [F] that explain the noise best.
+    another policy would. Densities are those of the weights [F] that explain the noise best. With fewer jobs
+    than features they are shrunk towards 0, so that this is an approximation.
 
     Source: generalised state-dependent exploration (Raffin et al. 2021), here with the same weights for all
     jobs of a cluster.
     """
 
-    weights: Tensor  #: [clusters, F] standard normal, of the rollout
+    noise: Tensor | None = None  #: [clusters, F] standard normal, of the rollout
 
     def proba_distribution(self, mean_actions: Tensor, log_std: Tensor) -> Self:
         """Set means [B, N] and centred features [B, N x F], both in `mean_actions`, and a `log_std` [F]."""
@@ -67,18 +68,21 @@ class _ScoresWithLastingNoise(DiagGaussianDistribution):
         return self.means
 
     def sample(self) -> Tensor:
-        """Return [B, N] scores, with the noise of each cluster."""
-        return self.means + (self.features @ (self.log_std.exp() * self.weights).unsqueeze(-1)).squeeze(-1)
+        """Return [B, N] scores with the noise of the rollout, or new noise for another number of clusters."""
+        noise = self.noise
+        if noise is None or len(noise) != len(self.means):
+            noise = torch.randn(len(self.means), len(self.log_std), device=self.means.device)
+        return self.means + (self.features @ (self.log_std.exp() * noise).unsqueeze(-1)).squeeze(-1)
 
     def log_prob(self, actions: Tensor) -> Tensor:
         """Return [B] log densities of the noise of [B, N] scores, up to a constant."""
-        used = max(int(self.features.any(2).any(0).sum()), 1)  # jobs fill the first slots
-        features, noise = self.features[:, :used], (actions - self.means)[:, :used]
-        with torch.no_grad():
-            transposed = features.transpose(1, 2)
-            squares = transposed @ features + _RIDGE * torch.eye(len(self.log_std), device=actions.device)
-            fit = torch.linalg.solve(squares, transposed)
-        weights = (fit @ noise.unsqueeze(-1)).squeeze(-1)
+        filled = self.features.any(2).any(0).nonzero()
+        used = int(filled.max()) + 1 if len(filled) else 1  # the slots behind are empty in all clusters
+        features, left = self.features[:, :used], (actions - self.means)[:, :used]
+        transposed = features.transpose(1, 2)
+        squares = transposed @ features + _RIDGE * torch.eye(len(self.log_std), device=actions.device)
+        fit = torch.linalg.solve(squares, transposed)
+        weights = (fit @ left.unsqueeze(-1)).squeeze(-1)
         return (-0.5 * (weights / self.log_std.exp()) ** 2 - self.log_std).sum(-1)
 
     def entropy(self) -> Tensor:
@@ -93,11 +97,11 @@ class _JobNetwork(nn.Module):
         super().__init__()
         slots, cluster = spaces.flatdim(space["jobs_mask"]), spaces.flatdim(space["cluster"])
         features = spaces.flatdim(space["jobs"]) // slots
-        self.noise_weights = features if lasting_noise else 0
+        self.num_noise_weights = features if lasting_noise else 0
         self.scores = ScoreNetwork(features, cluster, width, "attention")
         self.job = nn.Sequential(nn.Linear(features + cluster, width), nn.Tanh())
         self.whole = nn.Sequential(nn.Linear(width + cluster, width), nn.Tanh())
-        self.latent_dim_pi, self.latent_dim_vf = slots * (1 + (self.noise_weights or 1)), 2 * width
+        self.latent_dim_pi, self.latent_dim_vf = slots * (1 + (self.num_noise_weights or 1)), 2 * width
 
     def _jobs(self, blocks: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Return features [B, n, F] and presence [B, n] of the first n slots, and those of the cluster."""
@@ -116,12 +120,12 @@ class _JobNetwork(nn.Module):
         scores = _SCALE * self.scores(jobs, present, cluster)[..., 0] * present
         mask = blocks["jobs_mask"]
         empty = mask.shape[1] - jobs.shape[1]
-        further = mask
-        if self.noise_weights:
+        extra = mask
+        if self.num_noise_weights:
             own = jobs * present.unsqueeze(-1)
             mean = own.sum(1, keepdim=True) / present.sum(1).clamp(min=1.0)[:, None, None]
-            further = nn.functional.pad((own - mean) * present.unsqueeze(-1), (0, 0, 0, empty)).flatten(1)
-        return torch.cat((nn.functional.pad(scores, (0, empty)), further), -1)
+            extra = nn.functional.pad((own - mean) * present.unsqueeze(-1), (0, 0, 0, empty)).flatten(1)
+        return torch.cat((nn.functional.pad(scores, (0, empty)), extra), -1)
 
     def forward_critic(self, blocks: dict[str, Tensor]) -> Tensor:
         """Return [B, 2 width]: a sum over jobs, because each adds to what is to come, and the whole."""
@@ -140,8 +144,8 @@ class _JobNetwork(nn.Module):
 class JobAttentionPolicy(ActorCriticPolicy):
     """A policy that gives every job a score, for PPO and A2C of Stable-Baselines3 on the ids `...-Jobs-v0`.
 
-    `PPO(JobAttentionPolicy, make_vec_env("ringyard/Sharing-Jobs-v0", 8), n_steps=256, batch_size=256,
-    n_epochs=4, learning_rate=3e-3, use_sde=True)`; with small batches it gets worse. One network scores all
+    `PPO(JobAttentionPolicy, make_vec_env("ringyard/Sharing-Jobs-v0", 8), n_steps=512, batch_size=512,
+    n_epochs=4, learning_rate=3e-3)`; with small batches it gets worse. One network scores all
     jobs, each by its own features, those of the cluster and, by attention, those of the other jobs
     (`ScoreNetwork`). It begins with equal scores. No weight depends on the number of jobs.
 
@@ -180,33 +184,35 @@ class JobAttentionPolicy(ActorCriticPolicy):
                 f" a Dict with {', '.join(_BLOCKS)} and a Box with a score for each job, as in"
                 " ringyard/Sharing-Jobs-v0"
             )
-        self.width, self.lasting_noise = width, use_sde
-        options = {"log_std_init": log_std_init, "optimizer_kwargs": optimizer_kwargs, **READS_BLOCKS}
+        self.width = width
+        options = {
+            "use_sde": use_sde,
+            "log_std_init": log_std_init,
+            "optimizer_kwargs": optimizer_kwargs,
+            **READS_BLOCKS,
+        }
         super().__init__(observation_space, action_space, lr_schedule, **options)
 
     def _build_mlp_extractor(self) -> None:
         assert isinstance(self.observation_space, spaces.Dict)
-        self.mlp_extractor = _JobNetwork(self.observation_space, self.width, self.lasting_noise)  # type: ignore[assignment]
+        self.mlp_extractor = _JobNetwork(self.observation_space, self.width, self.use_sde)  # type: ignore[assignment]
 
     def _build(self, lr_schedule: Any) -> None:
-        distribution: Any = _ScoresWithLastingNoise if self.lasting_noise else _ScoresOfJobs
+        distribution: Any = _ScoresWithLastingNoise if self.use_sde else _ScoresOfJobs
         self.action_dist = distribution(spaces.flatdim(self.action_space))
         super()._build(lr_schedule)
         self.action_net = nn.Identity()
         network: Any = self.mlp_extractor
-        self.log_std = nn.Parameter(torch.full((network.noise_weights or 1,), self.log_std_init))
+        self.log_std = nn.Parameter(torch.full((network.num_noise_weights or 1,), self.log_std_init))
         optimizer: Any = self.optimizer_class
         self.optimizer = optimizer(self.parameters(), lr=lr_schedule(1), **self.optimizer_kwargs)
 
     def reset_noise(self, n_envs: int = 1) -> None:
         """Draw weights of the noise for each of `n_envs` clusters."""
         distribution: Any = self.action_dist
-        distribution.weights = torch.randn(n_envs, len(self.log_std), device=self.device)
+        distribution.noise = torch.randn(n_envs, len(self.log_std), device=self.device)
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
         data: dict[str, Any] = super()._get_constructor_parameters()
         known = ("observation_space", "action_space", "lr_schedule", "log_std_init", "optimizer_kwargs")
-        return {name: data[name] for name in known} | {
-            "width": self.width,
-            "use_sde": self.lasting_noise,
-        }
+        return {name: data[name] for name in known} | {"width": self.width, "use_sde": self.use_sde}

@@ -132,11 +132,12 @@ class StableBaselines(NetworkLearner):
                 " agent=ppo, agent=evolution or another agent of several processes, or no torchrun"
             )
         algorithm: Any = self.model.func
-        numbers_only = issubclass(algorithm, SAC) or self._argument("use_sde")
-        if numbers_only and not isinstance(config.actions.space, spaces.Box):
-            name = "SAC" if issubclass(algorithm, SAC) else "agent.model.use_sde=true"
-            got = f"{name} cannot take {config.actions.space} actions"
-            raise ConfigurationError(f"{got}; set form=weights or form=jobs")
+        if not isinstance(config.actions.space, spaces.Box):
+            got = f"take {config.actions.space} actions; set form=weights"
+            if issubclass(algorithm, SAC):
+                raise ConfigurationError(f"SAC cannot {got}")
+            if self._argument("use_sde"):
+                raise ConfigurationError(f"agent.model.use_sde=true cannot {got} or form=jobs")
         torch.set_num_threads(1)
         for argument, clusters in (("n_steps", 1), ("buffer_size", self.num_envs)):
             steps = self._argument(argument)

@@ -97,8 +97,8 @@ class ClusterBatch:
         lengths = observation.lengths(config.cluster, config.actions)
         self._blocks = np.dtype([(name, np.float32, (length,)) for name, length in lengths.items()])
         self._closed = False
-        #: {cluster: (seconds, returns) of an episode of the same jobs with equal scores}, see `Reward.saved`
-        self._with_equal_scores: dict[int, tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
+        #: {job table: [2, times] seconds and returns of an episode with equal scores}, see `Reward.saved`
+        self._with_equal_scores: dict[int, NDArray[np.float64]] = {}
         self._workload_rows = np.zeros(num_clusters, np.int64)
         self._all_clusters = np.arange(num_clusters)
         space: Any = config.actions.space
@@ -167,7 +167,6 @@ class ClusterBatch:
         copy.__dict__.update(self.__dict__)
         copy._use(copy_bundle(self.state), copy_bundle(self.episode), copy_bundle(self._out))
         copy._workload_rows = self._workload_rows.copy()
-        copy._with_equal_scores = self._with_equal_scores.copy()
         return copy
 
     def action_array(self, actions: Any) -> NDArray[Any]:
@@ -242,18 +241,20 @@ class ClusterBatch:
             self._play_with_equal_scores(clusters)
 
     def _play_with_equal_scores(self, clusters: NDArray[np.int64]) -> None:
-        """Play copies of `clusters` to their ends, and keep what they had earned at each time."""
-        copy, seconds, returns = self.fork(), [], []
-        left = clusters
-        while len(left):
-            seconds.append(copy.state.clusters["now"][clusters])
-            returns.append(copy.returns[clusters])
+        """Play a copy of a cluster to its end for each new job table, and keep what it earns when."""
+        present = set(self.entries.tolist())
+        kept = {entry: curve for entry, curve in self._with_equal_scores.items() if entry in present}
+        new = {self.entries.item(b): b for b in clusters.tolist() if self.entries.item(b) not in kept}
+        copy, curves, played = self.fork(), [], np.array(list(new.values()), np.int64)
+        left = played
+        while True:
+            curves.append((copy.state.clusters["now"][played], copy.returns[played]))
+            if not len(left):
+                break
             copy._run(left, STEP, self._null_actions)
             left = left[copy._out.active_mask[left]]
-        seconds.append(copy.state.clusters["now"][clusters])
-        returns.append(copy.returns[clusters])
-        for b, *curve in zip(clusters.tolist(), np.array(seconds).T, np.array(returns).T, strict=True):
-            self._with_equal_scores[b] = tuple(curve)
+        curve = np.ascontiguousarray(np.array(curves).transpose(2, 1, 0))
+        self._with_equal_scores = kept | dict(zip(new, curve, strict=True))
 
     def _set_utilities(self, b: int, utilities: JobUtilities | None) -> None:
         """Give the allocator the speeds of cluster b's jobs, if actions are scores."""
@@ -296,14 +297,14 @@ class ClusterBatch:
                 advance (`ringyard.sim.engine.livelock`).
         """
         stepped = self._all_clusters if clusters is None else clusters
+        if not self.config.reward.saved:
+            self._run(stepped, STEP, actions)
+            return
         before = self.state.clusters["now"][stepped]
         self._run(stepped, STEP, actions)
-        if not self.config.reward.saved:
-            return
         for b, since in zip(stepped.tolist(), before.tolist(), strict=True):
-            seconds, returns = self._with_equal_scores[b]
             until = self.state.clusters["now"].item(b) if self._out.active_mask[b] else np.inf
-            then, now = np.interp((since, until), seconds, returns)
+            then, now = np.interp((since, until), *self._with_equal_scores[self.entries.item(b)])
             self.rewards[b] -= now - then
             self.returns[b] -= now - then
 
@@ -325,9 +326,6 @@ class ClusterBatch:
         for array, first, second in zip(own, one, two, strict=True):
             if len(first) != len(second):  # else the array has no axis of clusters
                 array[: len(sources)] = array[sources]
-        curves = self._with_equal_scores.copy()
-        if curves:
-            self._with_equal_scores |= {b: curves[source] for b, source in enumerate(sources.tolist())}
 
     def _check_open(self) -> None:
         if self._closed:

@@ -54,7 +54,8 @@ class EnvConfig:
         workload_seed: of the job tables. Training and evaluation use different ones.
 
     Raises:
-        ConfigurationError: a part of another type, a number out of range, or a reward by hidden run times.
+        ConfigurationError: a part of another type, a number out of range, a reward that compares with equal
+            scores where actions are none, or `shaping` by run times that the agent may not see.
     """
 
     cluster: Cluster = field(default_factory=lambda: Cluster.homogeneous(16, 4))

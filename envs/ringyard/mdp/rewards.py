@@ -27,11 +27,11 @@ class Reward:
     #: function of the episode's job records [jobs] and the cluster. Returns the reward per unit.
     weight: Normaliser
     metric: str = "mean_jct"  #: field of `Metrics` that evaluations in a training minimise
-    #: whether each step earns what it costs less than the same time of an episode with equal scores
+    #: whether the reward is the difference from that of an episode with equal scores in the same time
     saved: bool = False
-    #: discount gamma of the learner, which adds gamma Phi(s') - Phi(s) to rewards in seconds of jobs. It
+    #: None: no shaping. Else gamma, the discount of the learner: each step adds gamma Phi(s') - Phi(s), which
     #: changes no optimal policy (Ng, Harada and Russell 1999). Phi is the predicted isolated seconds left of
-    #: all live jobs times the weight, so 0 at the end. None: no shaping.
+    #: all live jobs times the weight. It is 0 when all jobs have ended, and not at a truncation.
     shaping: Fraction | None = None
 
     def check(self, known: Observability) -> None:
@@ -112,7 +112,8 @@ def saved_job_completion_time() -> Reward:
 
     A second cluster plays the same jobs with all scores equal, and its reward of the same time is subtracted
     from `total_job_completion_time`. What a workload costs anyway cancels out, so that learners see what
-    their actions change. The best policy is the same. Only for actions that are scores or weights.
+    their actions change. Without discounting the best policy is the same. Between decisions of the second
+    cluster its reward is interpolated. Only for actions that are scores or weights.
 
     Source: input-dependent baselines (Mao et al. 2019, "Variance reduction for reinforcement learning in
     input-driven environments"); the baseline policy is this project's.
