@@ -167,8 +167,9 @@ def _train(network: _Network, samples: JobSamples, steps: int, generator: torch.
     sample = _tensors(samples)
     optimiser = torch.optim.AdamW(network.parameters(), lr=3e-3, weight_decay=_WEIGHT_DECAY)
     decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
+    noises = _NOISE * torch.as_tensor(network.constants["scale"] > 0.0)  # none on features that are left out
     for step in range(1, steps + 1):
-        noise = _NOISE * torch.randn(_BATCH, FEATURES, generator=generator)
+        noise = noises * torch.randn(_BATCH, FEATURES, generator=generator)
         loss = _losses(network, _draw_batch(sample, generator), noise).mean()
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
