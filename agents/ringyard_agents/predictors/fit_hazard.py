@@ -34,7 +34,7 @@ from ringyard_baselines.tools.tenants import BINS, FEATURE_NAMES, FEATURES, RUN_
 _LATER_SAMPLES = 0.02  # share kept of a job's samples after the first, which are many
 _EQUAL_RATES = -2.0  # log rate in every bin, with which the shortest attained service runs first
 _BATCH = 1024
-_NOISE = 0.8  # on standardised features
+_NOISE = 0.5  # on standardised features
 _SHIFT = 1.0  # bins, standard deviation: tenants with longer jobs are assumed to be similar otherwise
 _MIN_END = 0.01  # bins
 _WEIGHT_DECAY = 0.01
@@ -179,7 +179,7 @@ def _train(network: _Network, samples: JobSamples, steps: int, generator: torch.
 
 
 def fit_network(
-    samples: JobSamples, later: JobSamples, seed: int = 0, steps: int = 600
+    samples: JobSamples, later: JobSamples, seed: int = 0, steps: int = 1500
 ) -> tuple[Mapping[str, NDArray[np.float64]], int, float, float]:
     """Find the number of steps with the least loss on later jobs, then fit to all jobs in as many steps.
 
