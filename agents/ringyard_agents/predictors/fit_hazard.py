@@ -87,11 +87,10 @@ def _simulate(environment: Mapping[str, Any], window: int, seed: int) -> JobSamp
     while not sim.done:
         scheduler.step(sim)
         latest = tenants.latest_features(scheduler.estimate_memory)
-        if len(latest.rows):
-            parts.append(latest.some(~sampled[latest.rows] | (rng.random(len(latest.rows)) < _LATER_SAMPLES)))
-            sampled[latest.rows] = True
-    rows, ages = (np.concatenate([getattr(one, name) for one in parts]) for name in ("rows", "ages"))
-    features = np.concatenate([one.features for one in parts])
+        chosen = ~sampled[latest.rows] | (rng.random(len(latest.rows)) < _LATER_SAMPLES)
+        parts.append([column[chosen] for column in latest])
+        sampled[latest.rows] = True
+    rows, ages, features = (np.concatenate(column) for column in zip(*parts, strict=True))
     features[:, tenants.missing_features(sim.jobs)] = 0.0
     ends = sim.state.jobs["run_seconds"][0, rows]
     ran = ends > ages

@@ -10,7 +10,7 @@ both groups has ended. The choice of features is this project's.
 row's number, and three counts are in the first row. `kind` is 0 for virtual clusters and 1 for users.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -253,17 +253,12 @@ def write_features(state: State, b: int, memory: FloatMatrix, j: int) -> None:
     memory[j, FIRST_FEATURE + FEATURES - 1] = np.log2(1.0 + job.asked_gpus)
 
 
-@dataclass(frozen=True)
-class FeatureRows:
+class FeatureRows(NamedTuple):
     """Jobs with features that were written at one decision."""
 
     rows: NDArray[np.int64]  #: [n] rows of the jobs
     ages: NDArray[np.float64]  #: [n] seconds that they had run
     features: NDArray[np.float64]  #: [n, FEATURES] values of `FEATURE_NAMES`
-
-    def some(self, chosen: NDArray[np.bool_]) -> "FeatureRows":
-        """Return the jobs for which `chosen` [n] is true."""
-        return FeatureRows(self.rows[chosen], self.ages[chosen], self.features[chosen])
 
 
 def missing_features(jobs: JobTable) -> NDArray[np.bool_]:
