@@ -63,25 +63,51 @@ def bucket(gpus):
     return sum(gpus > limit for limit in (1, 4, 8))
 
 
-def slow_features(ended, live, own):
-    """As the module says it, from ([(vc, user, GPUs, seconds)] that ended and that live, the job's)."""
-    found = []
+def slow_neighbours(facts, over, alike, row):
+    """Statistics of the ten jobs before and after `row` among those `alike`, in order of submission."""
+    at = alike.index(row)
+    sides = alike[:at][::-1][:10], alike[at + 1 :][:10]
+    weighed = [
+        (0.8**k, float(bins_of(np.array(facts[j][3]))), j in over) for one in sides for k, j in enumerate(one)
+    ]
+    ended, live = ([(w, x) for w, x, is_over in weighed if is_over == wanted] for wanted in (True, False))
+    found = [0.0, 0.0, sum(w for w, _ in ended), sum(w for w, _ in live), 0.0]
+    if ended:
+        weights, times = np.array(ended).T
+        found[0] = np.average(times, weights=weights)
+        found[1] = np.sqrt(np.average((times - found[0]) ** 2, weights=weights))
+    if live:
+        weights, ages = np.array(live).T
+        found[4] = np.average(ages, weights=weights)
+    return found
+
+
+def slow_features(ended, facts, over, live, row):
+    """As the module says it.
+
+    Args:
+        ended: [(vc, user, GPUs, seconds)] in the order of their ends.
+        facts: {job: the same} of all jobs.
+        over: jobs that have ended.
+        live: jobs that live.
+        row: the job whose features these are.
+    """
+    own, found = facts[row], []
     for column in (0, 1):
-        for sized in (False, True):
 
-            def same(other, column=column, sized=sized):
-                alike = not sized or bucket(other[2]) == bucket(own[2])
-                return other[column] == own[column] and alike
+        def same(other, column=column):
+            return other[column] == own[column] and bucket(other[2]) == bucket(own[2])
 
-            quick = mean = square = last = count = 0.0
-            for last in bins_of(np.array([one[3] for one in ended if same(one)])).tolist():
-                count += 1
-                square += max(0.05, 1 / count) * (((last - mean) if count > 1 else 0.0) ** 2 - square)
-                quick += max(0.3, 1 / count) * (last - quick)
-                mean += max(0.05, 1 / count) * (last - mean)
-            others = [bins_of(np.array(one[3])) for one in live if one is not own and same(one)]
-            found += [quick, mean, last, np.sqrt(square), np.log1p(count), np.log1p(len(others))]
-            found.append(np.mean(others) if others else 0.0)
+        quick = mean = square = count = 0.0
+        for last in bins_of(np.array([one[3] for one in ended if same(one)])).tolist():
+            count += 1
+            square += max(0.05, 1 / count) * (((last - mean) if count > 1 else 0.0) ** 2 - square)
+            quick += max(0.3, 1 / count) * (last - quick)
+            mean += max(0.05, 1 / count) * (last - mean)
+        others = [bins_of(np.array(facts[j][3])) for j in live if j != row and same(facts[j])]
+        found += [quick, mean, np.sqrt(square), np.log1p(count), np.log1p(len(others))]
+        found.append(np.mean(others) if others else 0.0)
+        found += slow_neighbours(facts, over, sorted(j for j in live | over if same(facts[j])), row)
     return [*found, np.log2(1 + own[2])]
 
 
@@ -107,17 +133,17 @@ def test_features_are_what_slow_python_counts_and_jobs_are_judged_when_something
         new = [j for j in range(80) if records["status"][j] == 3 and j not in over]
         ended += [facts[j] for j in sorted(new, key=lambda j: records["end_seconds"][j])]
         over |= set(new)
-        live = {j: facts[j] for j in range(80) if records["status"][j] in (1, 2)}
+        live = {j for j in range(80) if records["status"][j] in (1, 2)}
         scheduler.step(sim)
         seen = latest_features(scheduler.estimate_memory)
-        tenants = {jobs.vc[j] for j in new}, {jobs.user[j] for j in new}
-        news = {j for j in live if jobs.vc[j] in tenants[0] and jobs.user[j] in tenants[1]}
-        assert set(seen.rows.tolist()) == news | (live.keys() - judged)
-        judged |= live.keys()
+        groups = [{(facts[j][c], bucket(facts[j][2])) for j in new} for c in (0, 1)]
+        news = {j for j in live if all((facts[j][c], bucket(facts[j][2])) in groups[c] for c in (0, 1))}
+        assert set(seen.rows.tolist()) == news | (live - judged)
+        judged |= live
         for row, age, features in zip(seen.rows.tolist(), seen.ages, seen.features, strict=True):
-            assert age == live[row][3]
-            expected = slow_features(ended, live.values(), live[row])
-            assert features == pytest.approx(expected, abs=1e-9), dict(
+            assert age == facts[row][3]
+            expected = slow_features(ended, facts, over, live, row)
+            assert features == pytest.approx(expected, abs=1e-7), dict(
                 zip(FEATURE_NAMES, expected, strict=True)
             )
             checked += 1
@@ -198,9 +224,9 @@ def test_nothing_of_the_future_is_known(rng):
 
 
 def test_the_past_counts_as_if_it_had_just_ended(rng):
-    """A tenant whose jobs were short is served first, from the first decision on."""
+    """A tenant whose jobs of this size were short is served first, from the first decision on."""
     past = HistoricalJobs(
-        np.ones(20, np.int64), np.tile([50.0, 5e5], 10), np.full(20, ""), np.tile(["quick", "slow"], 10)
+        np.full(20, 4), np.tile([50.0, 5e5], 10), np.full(20, ""), np.tile(["quick", "slow"], 10)
     )
     jobs = JobTable.from_columns([0.0, 0.0], [4, 4], [100.0, 100.0], user=["slow", "quick"])
     network = constant_rates(np.full(BINS, -2.0))

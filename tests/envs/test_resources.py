@@ -31,6 +31,7 @@ from ringyard.workloads import (
     Predictability,
     Sizes,
     Synthetic,
+    Tenants,
 )
 from small_simulations import arrived, everything, figures, random_jobs, specs
 
@@ -314,6 +315,48 @@ def test_groups_are_drawn_by_weight():
     )
     assert 270 < (jobs.vc == "a").sum() < 330
     assert (jobs.vc[jobs.vc != "a"] == "b").all()
+
+
+def explained(groups, values):
+    """Share of the variance of `values` that the means of `groups` explain."""
+    means = {name: values[groups == name].mean() for name in np.unique(groups)}
+    return (
+        1.0
+        - np.mean([(value - means[name]) ** 2 for name, value in zip(groups, values, strict=True)])
+        / values.var()
+    )
+
+
+def test_tenants_keep_the_distribution_and_make_it_predictable():
+    before = random_jobs(np.random.default_rng(0), 4000, 4)
+    arguments = {"users": 20, "virtual_clusters": 5, "sweep_jobs": 10.0, "past_jobs": 3000}
+    jobs = Tenants(user_deviation=1.0, sweep_deviation=1.0, **arguments).extend(
+        before, None, np.random.default_rng(1)
+    )
+    assert sorted(jobs.duration_seconds) == sorted(before.duration_seconds)
+    assert np.array_equal(jobs.num_gpus, before.num_gpus)
+    ranks = np.argsort(np.argsort(jobs.duration_seconds)).astype(float)
+    # a user's effect is a third of the variance, in expectation over few users who differ by chance
+    assert 0.15 < explained(jobs.user, ranks) < 0.55
+    beside = np.corrcoef(ranks[1:], ranks[:-1])[0, 1]
+    assert 0.5 < beside < 0.7  # nine of ten pairs are of one sweep, whose jobs share two thirds
+    assert len(np.unique(jobs.vc)) == 5
+    assert len(np.unique(np.char.add(jobs.user, jobs.vc))) == len(np.unique(jobs.user)) == 20
+    past = jobs.past
+    assert len(past) == 3000
+    assert set(past.run_seconds) <= set(before.duration_seconds)
+    both = [name for name in np.unique(jobs.user) if (past.user == name).sum() > 30]
+    means = np.array(
+        [
+            [np.log(seconds[users == name]).mean() for name in both]
+            for users, seconds in ((jobs.user, jobs.duration_seconds), (past.user, past.run_seconds))
+        ]
+    )
+    assert np.corrcoef(means)[0, 1] > 0.7
+    alone = Tenants(user_deviation=0.0, sweep_deviation=0.0, **arguments).extend(
+        before, None, np.random.default_rng(1)
+    )
+    assert explained(alone.user, np.log(alone.duration_seconds)) < 0.02
 
 
 def test_extensions_do_what_they_say():

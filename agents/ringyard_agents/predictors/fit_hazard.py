@@ -34,7 +34,7 @@ from ringyard_baselines.tools.tenants import BINS, FEATURE_NAMES, FEATURES, RUN_
 _LATER_SAMPLES = 0.02  # share kept of a job's samples after the first, which are many
 _EQUAL_RATES = -2.0  # log rate in every bin, with which the shortest attained service runs first
 _BATCH = 1024
-_NOISE = 0.8  # on standardised features
+_NOISE = 0.5  # on standardised features
 _SHIFT = 1.0  # bins, standard deviation: tenants with longer jobs are assumed to be similar otherwise
 _MIN_END = 0.01  # bins
 _WEIGHT_DECAY = 0.01
@@ -87,11 +87,10 @@ def _simulate(environment: Mapping[str, Any], window: int, seed: int) -> JobSamp
     while not sim.done:
         scheduler.step(sim)
         latest = tenants.latest_features(scheduler.estimate_memory)
-        if len(latest.rows):
-            parts.append(latest.some(~sampled[latest.rows] | (rng.random(len(latest.rows)) < _LATER_SAMPLES)))
-            sampled[latest.rows] = True
-    rows, ages = (np.concatenate([getattr(one, name) for one in parts]) for name in ("rows", "ages"))
-    features = np.concatenate([one.features for one in parts])
+        chosen = ~sampled[latest.rows] | (rng.random(len(latest.rows)) < _LATER_SAMPLES)
+        parts.append([column[chosen] for column in latest])
+        sampled[latest.rows] = True
+    rows, ages, features = (np.concatenate(column) for column in zip(*parts, strict=True))
     features[:, tenants.missing_features(sim.jobs)] = 0.0
     ends = sim.state.jobs["run_seconds"][0, rows]
     ran = ends > ages
@@ -167,8 +166,9 @@ def _train(network: _Network, samples: JobSamples, steps: int, generator: torch.
     sample = _tensors(samples)
     optimiser = torch.optim.AdamW(network.parameters(), lr=3e-3, weight_decay=_WEIGHT_DECAY)
     decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
+    noises = _NOISE * torch.as_tensor(network.constants["scale"] > 0.0)  # none on features that are left out
     for step in range(1, steps + 1):
-        noise = _NOISE * torch.randn(_BATCH, FEATURES, generator=generator)
+        noise = noises * torch.randn(_BATCH, FEATURES, generator=generator)
         loss = _losses(network, _draw_batch(sample, generator), noise).mean()
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
@@ -178,7 +178,7 @@ def _train(network: _Network, samples: JobSamples, steps: int, generator: torch.
 
 
 def fit_network(
-    samples: JobSamples, later: JobSamples, seed: int = 0, steps: int = 600
+    samples: JobSamples, later: JobSamples, seed: int = 0, steps: int = 1500
 ) -> tuple[Mapping[str, NDArray[np.float64]], int, float, float]:
     """Find the number of steps with the least loss on later jobs, then fit to all jobs in as many steps.
 

@@ -131,7 +131,7 @@ def _update(state: State, b: int, parameters: FloatVector, memory: FloatMatrix) 
         return
     for i in range(num_live_jobs(memory)):
         j = live_row(memory, i)
-        if needs_new_features(memory, j):
+        if needs_new_features(state, b, memory, j):
             write_features(state, b, memory, j)
             _write_seconds_left(memory, j, parameters)
 

@@ -1,16 +1,16 @@
 """Features of jobs from their tenants: run times of ended jobs, and run times so far of live ones.
 
 Times are measured in bins, log(1 + t / 60 s) in equal steps: 24 bins up to 1e7 s. A job's features are
-statistics of four groups of jobs: its virtual cluster's and its user's, each of all sizes and of the job's
-own size. They are written when the job arrives, and when a job of its virtual cluster and a job of its user
-have ended. The choice of features is this project's.
+statistics of two groups of jobs of its size: those of its virtual cluster and those of its user. Jobs of a
+group that were submitted shortly before or after the job are its neighbours, which have statistics of their
+own, because users submit similar jobs together. Features are written when the job arrives, and when a job of
+both groups has ended. The choice of features is this project's.
 
 `memory` is [jobs, COLUMNS] or wider. Some columns belong to the job of the row, some to the tenant with the
-row's number, and three counts are in the first row. `kind` is the number of a group: virtual cluster, virtual
-cluster and size, user, user and size.
+row's number, and three counts are in the first row. `kind` is 0 for virtual clusters and 1 for users.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,21 +29,23 @@ _WIDTH = float(np.log1p(_LONGEST / _SCALE)) / BINS
 EDGES = _SCALE * np.expm1(_WIDTH * np.arange(BINS + 1))
 _FAST, _SLOW = 0.3, 0.05  # weights of the latest job in the two exponential means
 
-# statistics of a group: of its ended jobs in bins, then of its live jobs
-_ENDED, _QUICK, _MEAN, _LAST, _VARIANCE, _LIVE, _AGES, _CHANGED = range(8)
+_NEIGHBOURS, _NEXT_WEIGHT = 10, 0.8  # jobs on each side, and weight of each against the one before it
+
+# statistics of a group: of its ended jobs in bins, of its live jobs, decision of the last end, last job + 1
+_ENDED, _QUICK, _MEAN, _VARIANCE, _LIVE, _AGES, _CHANGED, _LATEST = range(8)
 _STATISTICS = 8
 _SIZES = 4  # 1, 2-4, 5-8 and more GPUs
-_GROUPS = 4
-_OF_GROUP = ("quick mean", "mean", "last", "spread", "log ended", "log live", "mean age")
+_KINDS = 2
+_OF_GROUP = (
+    *("quick mean", "mean", "spread", "log ended", "log live", "mean age"),
+    *("mean of neighbours", "spread of neighbours", "ended neighbours", "live neighbours", "neighbours' age"),
+)
 _NUM_OF_GROUP = len(_OF_GROUP)
 #: names of a job's features
-FEATURE_NAMES = (
-    *(f"{name} of {group}" for group in ("vc", "vc and size", "user", "user and size") for name in _OF_GROUP),
-    "log2 GPUs",
-)
+FEATURE_NAMES = (*(f"{name} of {tenant}" for tenant in ("vc", "user") for name in _OF_GROUP), "log2 GPUs")
 FEATURES = len(FEATURE_NAMES)
 #: [FEATURES] whether the feature is a run time in bins
-RUN_TIME_FEATURES = np.array([name.startswith(("quick mean", "mean", "last")) for name in FEATURE_NAMES])
+RUN_TIME_FEATURES = np.array([name.startswith(("quick mean", "mean")) for name in FEATURE_NAMES])
 
 # columns of the memory
 _VC, _USER = 0, 1  # job: numbers of its tenants
@@ -51,10 +53,10 @@ _WRITTEN = 2  # job: decision at which its features were written, 0: none
 _AGE = 3  # job: seconds it had run then
 _NUM_LIVE, _NUM_ARRIVED, _NUM_DECISIONS = 4, 5, 6  # counts, in the first row
 _LIST = 7  # rows of live jobs, from the first row on
-FIRST_FEATURE = 8  # job: features
-_TENANTS = FIRST_FEATURE + FEATURES  # tenant: statistics of all sizes and of each size
-_OF_TENANT = (1 + _SIZES) * _STATISTICS
-COLUMNS = _TENANTS + 2 * _OF_TENANT
+_BEFORE, _AFTER = 8, 10  # job: the job of each group that was submitted before and after it + 1, 0: none
+FIRST_FEATURE = 12  # job: features
+_TENANTS = FIRST_FEATURE + FEATURES  # tenant: statistics of each size
+COLUMNS = _TENANTS + _KINDS * _SIZES * _STATISTICS
 
 
 @kernel
@@ -77,13 +79,13 @@ def _size(gpus: int) -> int:
 @kernel
 def _group(kind: int, size: int) -> int:
     """Return the column at which the statistics of a group begin in the row of its tenant."""
-    return _TENANTS + (kind // 2) * _OF_TENANT + (kind % 2) * (1 + size) * _STATISTICS
+    return _TENANTS + (kind * _SIZES + size) * _STATISTICS
 
 
 @kernel
 def _tenant(memory: FloatMatrix, j: int, kind: int) -> int:
     """Return the row with the statistics of a group of job j."""
-    return int(memory[j, _VC + kind // 2])
+    return int(memory[j, _VC + kind])
 
 
 @kernel
@@ -96,19 +98,16 @@ def _add_run_time(memory: FloatMatrix, row: int, column: int, x: float) -> None:
     memory[row, column + _QUICK] += max(_FAST, 1.0 / ended) * (x - memory[row, column + _QUICK])
     memory[row, column + _MEAN] += slow * (x - memory[row, column + _MEAN])
     memory[row, column + _VARIANCE] += slow * (difference * difference - memory[row, column + _VARIANCE])
-    memory[row, column + _LAST] = x
 
 
 @kernel
 def _add_history(
     memory: FloatMatrix, tenants: Int32Vector, kind: int, gpus: IntVector, seconds: FloatVector
 ) -> None:
-    """Add historical jobs. `kind` is 0 for virtual clusters, 2 for users. Tenant -1 has no job here."""
+    """Add historical jobs. Tenant -1 has no job here."""
     for i in range(len(tenants)):
         if tenants[i] >= 0:
-            x = bin_of(seconds[i])
-            _add_run_time(memory, tenants[i], _group(kind, 0), x)
-            _add_run_time(memory, tenants[i], _group(kind + 1, _size(gpus[i])), x)
+            _add_run_time(memory, tenants[i], _group(kind, _size(gpus[i])), bin_of(seconds[i]))
 
 
 def initial_memory(jobs: JobTable, columns: int = COLUMNS) -> NDArray[np.float64]:
@@ -121,7 +120,7 @@ def initial_memory(jobs: JobTable, columns: int = COLUMNS) -> NDArray[np.float64
         numbers = np.minimum(np.searchsorted(names, before), len(names) - 1)
         numbers = np.where(names[numbers] == before, numbers, -1).astype(np.int32)
         seconds = np.ascontiguousarray(past.run_seconds)
-        _add_history(memory, numbers, 2 * column, np.ascontiguousarray(past.num_gpus), seconds)
+        _add_history(memory, numbers, column, np.ascontiguousarray(past.num_gpus), seconds)
     return memory
 
 
@@ -144,7 +143,7 @@ def _update_live(state: State, b: int, memory: FloatMatrix) -> None:
     for i in range(num_live_jobs(memory)):
         j = live_row(memory, i)
         size = _size(state.jobs[b, j].asked_gpus)
-        for kind in range(_GROUPS):
+        for kind in range(_KINDS):
             row, column = _tenant(memory, j, kind), _group(kind, size)
             memory[row, column + _LIVE] = 0.0
             memory[row, column + _AGES] = 0.0
@@ -152,7 +151,7 @@ def _update_live(state: State, b: int, memory: FloatMatrix) -> None:
         j = live_row(memory, i)
         job = state.jobs[b, j]
         size, x = _size(job.asked_gpus), bin_of(run_seconds(job, now))
-        for kind in range(_GROUPS):
+        for kind in range(_KINDS):
             row, column = _tenant(memory, j, kind), _group(kind, size)
             memory[row, column + _LIVE] += 1.0
             memory[row, column + _AGES] += x
@@ -172,13 +171,20 @@ def update_statistics(state: State, b: int, memory: FloatMatrix) -> bool:
         elif job.run_seconds > 0.0:
             changed = True
             x, size = bin_of(job.run_seconds), _size(job.asked_gpus)
-            for kind in range(_GROUPS):
+            for kind in range(_KINDS):
                 row, column = _tenant(memory, j, kind), _group(kind, size)
                 _add_run_time(memory, row, column, x)
                 memory[row, column + _CHANGED] = memory[0, _NUM_DECISIONS]
     while memory[0, _NUM_ARRIVED] < state.clusters[b].next_arrival:
-        memory[count, _LIST] = memory[0, _NUM_ARRIVED]
+        j = int(memory[0, _NUM_ARRIVED])
+        memory[count, _LIST] = j
         memory[0, _NUM_ARRIVED] += 1.0
+        for kind in range(_KINDS):
+            row, column = _tenant(memory, j, kind), _group(kind, _size(state.jobs[b, j].asked_gpus))
+            memory[j, _BEFORE + kind] = memory[row, column + _LATEST]
+            memory[row, column + _LATEST] = j + 1.0
+            if memory[j, _BEFORE + kind] > 0.0:
+                memory[int(memory[j, _BEFORE + kind]) - 1, _AFTER + kind] = j + 1.0
         count += 1
         changed = True
     memory[0, _NUM_LIVE] = count
@@ -188,13 +194,41 @@ def update_statistics(state: State, b: int, memory: FloatMatrix) -> bool:
 
 
 @kernel
-def needs_new_features(memory: FloatMatrix, j: int) -> bool:
-    """Return whether job j is new, or jobs of its virtual cluster and of its user have ended now."""
-    decision = memory[0, _NUM_DECISIONS]
-    if memory[j, _WRITTEN] == 0.0:
-        return True
-    vc = memory[_tenant(memory, j, 0), _group(0, 0) + _CHANGED]
-    return vc == decision and memory[_tenant(memory, j, 2), _group(2, 0) + _CHANGED] == decision
+def needs_new_features(state: State, b: int, memory: FloatMatrix, j: int) -> bool:
+    """Return whether job j is new, or jobs of both of its groups have ended now."""
+    size, needs = _size(state.jobs[b, j].asked_gpus), True
+    for kind in range(_KINDS):
+        ended = memory[_tenant(memory, j, kind), _group(kind, size) + _CHANGED]
+        needs = needs and ended == memory[0, _NUM_DECISIONS]
+    return needs or memory[j, _WRITTEN] == 0.0
+
+
+@kernel
+def _write_neighbours(state: State, b: int, memory: FloatMatrix, j: int, kind: int, first: int) -> None:
+    """Write the last five features of a group of job j from column `first` on: those of neighbours."""
+    ended, live, total, squares, ages = 0.0, 0.0, 0.0, 0.0, 0.0
+    for side in (_BEFORE, _AFTER):
+        i, weight = j, 1.0
+        for _ in range(_NEIGHBOURS):
+            i = int(memory[i, side + kind]) - 1
+            if i < 0:
+                break
+            job = state.jobs[b, i]
+            x = bin_of(run_seconds(job, state.clusters[b].now))
+            if job.status == JobStatus.DONE and x > 0.0:
+                ended += weight
+                total += weight * x
+                squares += weight * x * x
+            else:
+                live += weight
+                ages += weight * x
+            weight *= _NEXT_WEIGHT
+    mean = total / ended if ended > 0.0 else 0.0
+    memory[j, first] = mean
+    memory[j, first + 1] = np.sqrt(max(squares / ended - mean * mean, 0.0)) if ended > 0.0 else 0.0
+    memory[j, first + 2] = ended
+    memory[j, first + 3] = live
+    memory[j, first + 4] = ages / live if live > 0.0 else 0.0
 
 
 @kernel
@@ -205,31 +239,26 @@ def write_features(state: State, b: int, memory: FloatMatrix, j: int) -> None:
     memory[j, _AGE] = run_seconds(job, state.clusters[b].now)
     age = bin_of(memory[j, _AGE])
     size = _size(job.asked_gpus)
-    for kind in range(_GROUPS):
+    for kind in range(_KINDS):
         row, column = _tenant(memory, j, kind), _group(kind, size)
         first = FIRST_FEATURE + kind * _NUM_OF_GROUP
         others = memory[row, column + _LIVE] - 1.0
         memory[j, first] = memory[row, column + _QUICK]
         memory[j, first + 1] = memory[row, column + _MEAN]
-        memory[j, first + 2] = memory[row, column + _LAST]
-        memory[j, first + 3] = np.sqrt(memory[row, column + _VARIANCE])
-        memory[j, first + 4] = np.log1p(memory[row, column + _ENDED])
-        memory[j, first + 5] = np.log1p(others)
-        memory[j, first + 6] = (memory[row, column + _AGES] - age) / others if others > 0.0 else 0.0
+        memory[j, first + 2] = np.sqrt(memory[row, column + _VARIANCE])
+        memory[j, first + 3] = np.log1p(memory[row, column + _ENDED])
+        memory[j, first + 4] = np.log1p(others)
+        memory[j, first + 5] = (memory[row, column + _AGES] - age) / others if others > 0.0 else 0.0
+        _write_neighbours(state, b, memory, j, kind, first + 6)
     memory[j, FIRST_FEATURE + FEATURES - 1] = np.log2(1.0 + job.asked_gpus)
 
 
-@dataclass(frozen=True)
-class FeatureRows:
+class FeatureRows(NamedTuple):
     """Jobs with features that were written at one decision."""
 
     rows: NDArray[np.int64]  #: [n] rows of the jobs
     ages: NDArray[np.float64]  #: [n] seconds that they had run
     features: NDArray[np.float64]  #: [n, FEATURES] values of `FEATURE_NAMES`
-
-    def some(self, chosen: NDArray[np.bool_]) -> "FeatureRows":
-        """Return the jobs for which `chosen` [n] is true."""
-        return FeatureRows(self.rows[chosen], self.ages[chosen], self.features[chosen])
 
 
 def missing_features(jobs: JobTable) -> NDArray[np.bool_]:

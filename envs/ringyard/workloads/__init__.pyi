@@ -10,6 +10,7 @@ from ringyard.workloads.extensions import LossCurves as LossCurves
 from ringyard.workloads.extensions import ParameterServers as ParameterServers
 from ringyard.workloads.extensions import PerWorker as PerWorker
 from ringyard.workloads.extensions import Predictability as Predictability
+from ringyard.workloads.extensions import Tenants as Tenants
 from ringyard.workloads.papers import AITurboJobs as AITurboJobs
 from ringyard.workloads.papers import BurstJobs as BurstJobs
 from ringyard.workloads.papers import GadgetJobs as GadgetJobs

@@ -15,7 +15,7 @@ from ringyard import checks
 from ringyard.checks import Fraction, NonNegative, NonNegativeInt, Positive, PositiveInt, Weights, checked
 from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
-from ringyard.jobs import JobTable
+from ringyard.jobs import HistoricalJobs, JobTable
 from ringyard.profiles import catalogue, model_id, profile_values
 from ringyard.resources import RESOURCES
 from ringyard.state.records import JobKind, JobOutcome, LossCurve
@@ -334,3 +334,34 @@ class Cancellations(Extension):
         cancel_seconds = np.where(cancelled, jobs.submit_seconds + patience, jobs.cancel_seconds)
         outcome = np.where(failed, int(JobOutcome.FAILED), jobs.outcome)
         return replace(jobs, cancel_seconds=cancel_seconds, outcome=outcome)
+
+
+@checked("workload.tenants")
+@dataclass(frozen=True)
+class Tenants(Extension):
+    """Users who submit sweeps of similar jobs, and the history of their earlier jobs (`JobTable.past`).
+
+    A sweep is a run of jobs of one user. The run times of the table are dealt out anew, in the order of a sum
+    of normal effects of the user, the sweep and the job (standard deviation 1). Their distribution stays.
+    """
+
+    users: PositiveInt  #: number of users. User k submits a share of the sweeps in proportion to 1 / (k + 1).
+    virtual_clusters: PositiveInt  #: number of virtual clusters, to which users belong in turn
+    sweep_jobs: Annotated[float, "[1, 1e6]"]  #: mean number of jobs of a sweep
+    user_deviation: NonNegative  #: standard deviation of users' effects
+    sweep_deviation: NonNegative  #: standard deviation of sweeps' effects
+    past_jobs: NonNegativeInt  #: number of jobs in the history
+
+    def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
+        """Draw users, run times and the history of `jobs` on `cluster` from `rng`."""
+        past, count = self.past_jobs, self.past_jobs + len(jobs)
+        sweeps = np.cumsum(rng.random(count) * self.sweep_jobs < 1.0)
+        users = _draw_keys({k: 1.0 / (k + 1) for k in range(self.users)}, count + 1, rng)[sweeps]
+        sums = rng.normal(0.0, self.user_deviation, self.users)[users] + rng.standard_normal(count)
+        sums += rng.normal(0.0, self.sweep_deviation, count + 1)[sweeps]
+        ordered, seconds = np.sort(sums[past:]), np.sort(jobs.duration_seconds)
+        seconds = seconds[np.minimum(np.searchsorted(ordered, sums), len(jobs) - 1)]
+        names = np.char.add("user", users.astype(np.str_))
+        vcs = np.char.add("vc", (users % self.virtual_clusters).astype(np.str_))
+        history = HistoricalJobs(rng.choice(jobs.num_gpus, past), seconds[:past], vcs[:past], names[:past])
+        return replace(jobs, duration_seconds=seconds[past:], vc=vcs[past:], user=names[past:], past=history)
