@@ -142,7 +142,7 @@ class _JobNetwork(nn.Module):
 
 
 class JobAttentionPolicy(ActorCriticPolicy):
-    """A policy that gives every job a score, for PPO and A2C of Stable-Baselines3 on the ids `...-Jobs-v0`.
+    """A policy that gives every job a score, for PPO of Stable-Baselines3 on the ids `...-Jobs-v0`.
 
     `PPO(JobAttentionPolicy, make_vec_env("ringyard/Sharing-Jobs-v0", 8), n_steps=512, batch_size=512,
     n_epochs=4, learning_rate=3e-3)`; with small batches it gets worse. One network scores all
@@ -203,7 +203,7 @@ class JobAttentionPolicy(ActorCriticPolicy):
         super()._build(lr_schedule)
         self.action_net = nn.Identity()
         network: Any = self.mlp_extractor
-        self.log_std = nn.Parameter(torch.full((network.num_noise_weights or 1,), self.log_std_init))
+        self.log_std = nn.Parameter(torch.full((network.num_noise_weights or 1,), float(self.log_std_init)))
         optimizer: Any = self.optimizer_class
         self.optimizer = optimizer(self.parameters(), lr=lr_schedule(1), **self.optimizer_kwargs)
 
