@@ -78,11 +78,11 @@ class _ScoresWithLastingNoise(DiagGaussianDistribution):
         """Return [B] log densities of the noise of [B, N] scores, up to a constant."""
         filled = self.features.any(2).any(0).nonzero()
         used = int(filled.max()) + 1 if len(filled) else 1  # the slots behind are empty in all clusters
-        features, left = self.features[:, :used], (actions - self.means)[:, :used]
+        features, noise = self.features[:, :used], (actions - self.means)[:, :used]
         transposed = features.transpose(1, 2)
         squares = transposed @ features + _RIDGE * torch.eye(len(self.log_std), device=actions.device)
         fit = torch.linalg.solve(squares, transposed)
-        weights = (fit @ left.unsqueeze(-1)).squeeze(-1)
+        weights = (fit @ noise.unsqueeze(-1)).squeeze(-1)
         return (-0.5 * (weights / self.log_std.exp()) ** 2 - self.log_std).sum(-1)
 
     def entropy(self) -> Tensor:

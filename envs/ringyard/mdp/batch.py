@@ -241,10 +241,13 @@ class ClusterBatch:
             self._play_with_equal_scores(clusters)
 
     def _play_with_equal_scores(self, clusters: NDArray[np.int64]) -> None:
-        """Play a copy of a cluster to its end for each new job table, and keep what it earns when."""
+        """Play a copy of a cluster to its end for each new job table, and keep its returns by time."""
         present = set(self.entries.tolist())
         kept = {entry: curve for entry, curve in self._with_equal_scores.items() if entry in present}
         new = {self.entries.item(b): b for b in clusters.tolist() if self.entries.item(b) not in kept}
+        self._with_equal_scores = kept
+        if not new:
+            return
         copy, curves, played = self.fork(), [], np.array(list(new.values()), np.int64)
         left = played
         while True:
