@@ -89,6 +89,7 @@ WITH = {
     "scores_start_attained": {"observation": "live_jobs_attained"},
     "job_scores": {"observation": "live_jobs"},
     "weights": {"observation": "live_job_summary"},
+    "saved_jct": {"action": "scores", "observation": "live_jobs"},
     "live_jobs": {"action": "scores"},
     "live_job_summary": {"action": "weights"},
     "live_jobs_attained": {"action": "scores_attained"},

@@ -448,4 +448,4 @@ def test_every_decision_process_runs(group):
             observation, reward, done, _, info = env.step(
                 mask.astype(float) if name in WITH else mask.argmax()
             )
-            assert reward <= 0
+            assert reward <= 1e-9  # saved_jct with equal scores is 0 but for rounding

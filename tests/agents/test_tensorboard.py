@@ -130,7 +130,8 @@ def test_plain_stable_baselines_logs_what_ringyard_train_logs(command, tmp_path)
     assert len(found.Scalars("eval/mean_jct")) == 3
     for name in ("jct", "slowdown", "preemptions"):
         assert all(one.value > 0 for one in found.Scalars(f"rollout/episode_{name}"))
-    words = ("experiment=elastic", "form=weights", "agent=ppo_weights", "agent.num_envs=1", "name=ours")
+    words = ("experiment=elastic", "form=weights", "agent=ppo_weights", "agent.num_envs=1")
+    words += ("agent.model.batch_size=128", "name=ours")
     command("train", *words, "total_decisions=1", "evaluate.workloads=2", "plots=false")
     ours = events(tmp_path / "runs/ours/tensorboard")
     for name in ("fifo_backfill", "sjf@consolidate"):

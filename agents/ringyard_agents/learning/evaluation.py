@@ -189,7 +189,7 @@ class EvaluationWorkloads(NamedTuple):
                 " constraint.metric=worst_fairness constraint.bound=themis, or neither"
             )
         for label, environment in self.environments.items():
-            if environment.reward.saved:
+            if environment.reward._target_.endswith(".saved_job_completion_time"):
                 raise ConfigurationError(
                     "constraint: penalties are scaled by returns, which are near 0 with reward=saved_jct;"
                     " expected reward=total_jct"
