@@ -336,7 +336,7 @@ def test_tenants_keep_the_distribution_and_make_it_predictable():
     assert sorted(jobs.duration_seconds) == sorted(before.duration_seconds)
     assert np.array_equal(jobs.num_gpus, before.num_gpus)
     ranks = np.argsort(np.argsort(jobs.duration_seconds)).astype(float)
-    # a user's effect is a third of the variance, in expectation over few users who differ by chance
+    # a user's effect is a third of the variance, in expectation; few users differ by chance
     assert 0.15 < explained(jobs.user, ranks) < 0.55
     beside = np.corrcoef(ranks[1:], ranks[:-1])[0, 1]
     assert 0.5 < beside < 0.7  # nine of ten pairs are of one sweep, whose jobs share two thirds

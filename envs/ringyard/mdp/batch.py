@@ -91,8 +91,8 @@ class ClusterBatch:
         driver, physics = self._driver, config.performance.physics
         write, parameters = observation.write, observation.parameters
         discount = -1.0 if config.reward.shaping is None else float(config.reward.shaping)
-        own = driver.decode, driver.config, write, parameters, physics, limit, discount
-        self._step_config = StepConfig(*own)
+        decode, actions = driver.decode, driver.config
+        self._step_config = StepConfig(decode, actions, write, parameters, physics, limit, discount)
         #: record with the blocks of an observation row as fields
         lengths = observation.lengths(config.cluster, config.actions)
         self._blocks = np.dtype([(name, np.float32, (length,)) for name, length in lengths.items()])

@@ -339,7 +339,7 @@ class Cancellations(Extension):
 @checked("workload.tenants")
 @dataclass(frozen=True)
 class Tenants(Extension):
-    """Users who submit sweeps of similar jobs, and the history of their earlier jobs (`JobTable.past`).
+    """Users with sweeps of similar jobs, and the history of their earlier jobs (`JobTable.past`).
 
     A sweep is a run of jobs of one user. The run times of the table are dealt out anew, in the order of a sum
     of normal effects of the user, the sweep and the job (standard deviation 1). Their distribution stays.
