@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.utils import instantiate
@@ -130,6 +131,13 @@ def shared(*parts):
     if not file.exists():
         pytest.skip(f"third-party data not there: {file.name}")
     return file
+
+
+def random_action(space, mask, rng):
+    """A valid action of one cluster, by its `mask` if actions are discrete."""
+    if isinstance(space, spaces.Box):
+        return rng.uniform(-0.1, 0.1, space.shape).astype(np.float32)
+    return rng.choice(np.flatnonzero(mask))
 
 
 def experiment_ids():

@@ -11,7 +11,7 @@ import pytest
 from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AsyncVectorEnv
 
-from conftest import experiment_ids, leaf, names
+from conftest import experiment_ids, leaf, names, random_action
 from ringyard import Cluster, ClusterEnv, ClusterVectorEnv, Simulator
 from ringyard.compiled import Int32Vector, implements, kernel
 from ringyard.errors import ConfigurationError
@@ -47,7 +47,8 @@ def play(env, seed, steps):
     given = []
     for _ in range(steps):
         masks = np.atleast_2d(env.get_wrapper_attr("action_masks")() if single else env.action_masks())
-        actions = np.array([rng.choice(np.flatnonzero(mask)) for mask in masks])
+        space = env.unwrapped.config.actions.space if single else env.config.actions.space
+        actions = np.array([random_action(space, mask, rng) for mask in masks])
         observation, reward, *ends = env.step(actions[0] if single else actions)[:4]
         if single and any(ends):
             observation, _ = env.reset()
@@ -88,10 +89,8 @@ def step(env, action):
     return told, env.reset() if told[2] or told[3] else None
 
 
-def random_action(env, rng):
-    if isinstance(env.action_space, gymnasium.spaces.Box):
-        return rng.uniform(-1, 1, env.action_space.shape).astype(np.float32)
-    return int(rng.choice(np.flatnonzero(env.action_masks())))
+def any_action(env, rng):
+    return random_action(env.action_space, env.action_masks(), rng)
 
 
 FORKED = {"choosing": lambda: ClusterEnv(experiment("contention")), "scores": lambda: scored("contention")}
@@ -103,11 +102,11 @@ def test_copies_tell_the_same_byte_for_byte(kind, make):
     env, rng = FORKED[kind](), np.random.default_rng(0)
     env.reset(seed=0)
     for _ in range(40):
-        step(env, random_action(env, rng))
+        step(env, any_action(env, rng))
     copied = make(env)
     begun = 0
     for _ in range(900):
-        action = random_action(env, rng)
+        action = any_action(env, rng)
         mine, theirs = step(env, action), step(copied, action)
         assert data_equivalence(mine, theirs, exact=True)
         assert bytes_of(env) == bytes_of(copied)

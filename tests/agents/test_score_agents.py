@@ -36,6 +36,7 @@ from ringyard_agents.learning.evaluation import episode_metrics
 from ringyard_agents.learning.learner import adapt_env_config
 from ringyard_agents.learning.score_networks import ScoreNetwork, ScorePolicy
 from ringyard_agents.learning.stable_baselines import StableBaselines
+from ringyard_agents.predictors.hazard_file import allocator_hazard
 from ringyard_baselines.scheduler import Capabilities, run
 
 
@@ -77,6 +78,34 @@ def test_an_agent_decides_as_it_drives_and_as_it_learns(name, rounds, allocator)
         run(sim, scheduler, np.random.default_rng(0), compiled)
         ends.append(sim.state.jobs["end_seconds"][0, :-1].tolist())
     assert ends[0] == ends[1] == ends[2]
+
+
+class Equal:
+    """The same score for every job."""
+
+    flat = False
+
+    def act(self, observations, masks):
+        return np.zeros(masks.shape, np.float32)
+
+
+def test_an_agent_knows_the_past_of_tenants_as_the_allocator_does():
+    whole = experiment("tenants")
+    jobs = whole.workload.sample(whole.cluster, np.random.default_rng(5)).rows(slice(0, 80))
+    assert len(jobs.past.run_seconds) == 2000
+    world = replace(whole, num_workloads=1, workload=_Table(jobs))
+    batch = ClusterBatch(world, 1)
+    episode_metrics(Equal(), batch)
+    ends = [batch.state.jobs["end_seconds"][0, : len(jobs)].tolist()]
+    agent = AgentScheduler(Equal(), whole.observation, whole.actions)
+    for scheduler, compiled in ((agent, True), (agent, False), (allocator_hazard(), True)):
+        sim = Simulator(whole.cluster, jobs, whole.performance, whole.restart)
+        run(sim, scheduler, np.random.default_rng(0), compiled)
+        ends.append(sim.state.jobs["end_seconds"][0, :-1].tolist())
+    assert ends[0] == ends[1] == ends[2] == ends[3]
+    sim = Simulator(whole.cluster, jobs, whole.performance, whole.restart)
+    run(sim, AllocatingScheduler(Allocator(0.75, estimate=attained())), np.random.default_rng(0))
+    assert sim.state.jobs["end_seconds"][0, :-1].tolist() != ends[0]
 
 
 def test_a_network_scores_all_live_jobs_however_few_its_training_showed():

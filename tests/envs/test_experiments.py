@@ -13,7 +13,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.version import getbase
 from stable_baselines3.common.env_checker import check_env
 
-from conftest import CONF, ROOT, composed, experiment_ids
+from conftest import CONF, ROOT, composed, experiment_ids, random_action
 from ringyard import ClusterVectorEnv, Simulator
 from ringyard.errors import ConfigurationError
 from ringyard.mdp import experiments, registration
@@ -39,7 +39,7 @@ def test_experiments_pass_the_checkers_and_finish(name):
     _, info = env.reset(seed=1)
     total, done, steps = 0.0, False, 0
     while not done:
-        action = rng.choice(np.flatnonzero(info["action_mask"]))
+        action = random_action(env.action_space, info["action_mask"], rng)
         observation, reward, done, _, info = env.step(action)
         assert env.observation_space.contains(observation)
         total += reward
@@ -71,9 +71,10 @@ def test_every_command_and_gymnasium_have_one_world(name):
         ClusterVectorEnv(2, build_env_config(configs[0], 1024, 0)),
     ):
         observation, info = env.reset(seed=3)
+        rng = np.random.default_rng(0)
         for _ in range(100):
-            actions = np.array([np.flatnonzero(mask)[-2:][0] for mask in info["action_mask"]])
-            observation, reward, *_, info = env.step(actions)
+            actions = [random_action(env.single_action_space, mask, rng) for mask in info["action_mask"]]
+            observation, reward, *_, info = env.step(np.array(actions))
         views.append((observation, reward))
     assert all(np.array_equal(views[0][0][block], views[1][0][block]) for block in views[0][0])
     assert np.array_equal(views[0][1], views[1][1])

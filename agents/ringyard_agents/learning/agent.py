@@ -88,6 +88,7 @@ class AgentScheduler(Scheduler):
         self._episode_actions = self.actions
         self._cluster = Cluster((1,))
         self._utilities: JobUtilities | None = None
+        self._memory = np.zeros((0, 0))  # [jobs, numbers] of the allocator's estimate
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Start an episode with `jobs` on `cluster`. See `Scheduler.reset`, `rng` is not used."""
@@ -95,6 +96,8 @@ class AgentScheduler(Scheduler):
             self._episode_actions = replace(self.actions, num_jobs=min(max(len(jobs), 1), _MAX_SCORED_JOBS))
         self._cluster = cluster
         self._utilities = None
+        if isinstance(self.actions, AllocatorActions):
+            self._memory = self.actions.allocator.estimate.memory_of(jobs)
         if isinstance(self.policy, ModelPolicy):
             self.require_spaces(cluster, self.actions)
             self.policy.reset()
@@ -165,6 +168,8 @@ class AgentScheduler(Scheduler):
                 break
             allocations += chosen
             batch.step(action)
+        if isinstance(self.actions, AllocatorActions):
+            self._memory = batch.episode.plan.estimate_memory[0]
         return allocations
 
     def _attach(self, state: State, performance: PerformanceModel) -> ClusterBatch:
@@ -178,7 +183,7 @@ class AgentScheduler(Scheduler):
         batch = ClusterBatch(config, 1, state=state)
         jobs = state.jobs[0, : state.clusters["num_jobs"][0]]
         self._utilities = self._utilities or batch.workload_cache.utilities_of(jobs)
-        batch.resume(self._utilities)
+        batch.resume(self._utilities, self._memory)
         return batch
 
     def _choose(self, batch: ClusterBatch) -> Any:

@@ -235,7 +235,8 @@ class ClusterBatch:
         self._workload_rows[clusters] = self.workload_cache.rows_of(entries)
         self.entries[clusters] = entries
         for b, entry in zip(clusters.tolist(), entries.tolist(), strict=True):
-            self._set_utilities(b, self.workload_cache.utilities[entry])
+            memory = self.workload_cache.estimate_memory(entry)
+            self._set_utilities(b, self.workload_cache.utilities[entry], memory)
         self._run(clusters, BEGIN, self._null_actions)
         if self.config.reward.saved:
             self._play_with_equal_scores(clusters)
@@ -259,10 +260,10 @@ class ClusterBatch:
         curve = np.ascontiguousarray(np.array(curves).transpose(2, 1, 0))
         self._with_equal_scores = kept | dict(zip(new, curve, strict=True))
 
-    def _set_utilities(self, b: int, utilities: JobUtilities | None) -> None:
-        """Give the allocator the speeds of cluster b's jobs, if actions are scores."""
+    def _set_utilities(self, b: int, utilities: JobUtilities | None, memory: NDArray[np.float64]) -> None:
+        """Give the allocator the speeds of cluster b's jobs and its memory, if actions are scores."""
         if utilities is not None:
-            self.episode = with_utilities(self.episode, b, utilities)
+            self.episode = with_utilities(self.episode, b, utilities, memory)
 
     def all_valid(self, actions: NDArray[Any], clusters: NDArray[np.int64]) -> bool:
         """Return whether `clusters` are in an episode and their `actions` [B, ...] are valid."""
@@ -334,13 +335,21 @@ class ClusterBatch:
         if self._closed:
             raise ClosedError("the environment is closed; create a new one")
 
-    def resume(self, utilities: JobUtilities | None = None) -> None:
-        """Advance a given `state` to the next decision; `utilities` are those that all clusters share."""
+    def resume(
+        self, utilities: JobUtilities | None = None, memory: NDArray[np.float64] | None = None
+    ) -> None:
+        """Advance a given `state` to the next decision.
+
+        Args:
+            utilities: those of the jobs of all clusters. None: they are found.
+            memory: [jobs, numbers] memory of the allocator's estimate. None: zeros.
+        """
+        memory = np.zeros((0, 0)) if memory is None else memory
         for b in range(self.num_clusters):
             count = int(self.state.clusters["num_jobs"][b])
             jobs = self.state.jobs[b, :count]
             self.episode.static[b, :count] = static_features(jobs)
-            self._set_utilities(b, utilities or self.workload_cache.utilities_of(jobs))
+            self._set_utilities(b, utilities or self.workload_cache.utilities_of(jobs), memory)
         self._run(self._all_clusters, RESUME, self._null_actions)
 
     def allocations(self, b: int, action: Any) -> list[Allocation]:

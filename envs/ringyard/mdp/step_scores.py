@@ -17,7 +17,7 @@ from ringyard.allocator import (
 )
 from ringyard.cluster import Cluster
 from ringyard.compiled import BoolVector, Float32Vector, implements, kernel, take_rows, to_int
-from ringyard.errors import ActionError, ConfigurationError
+from ringyard.errors import ActionError
 from ringyard.mdp.actions import AllocatorActions, Scores, Weights
 from ringyard.mdp.actions.moves import EMPTY_OPTIONS
 from ringyard.mdp.episode import Episode, empty_episode
@@ -29,7 +29,6 @@ from ringyard.mdp.job_features import (
     write_predicted_seconds,
 )
 from ringyard.mdp.step import DONE, ONGOING, STALLED, TRUNCATED, ActionConfig, Decode
-from ringyard.observability import Observability
 from ringyard.performance.model import Physics
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.events import advance, is_round
@@ -141,31 +140,27 @@ def _decode(
     return end
 
 
-def with_utilities(episode: Episode, b: int, utilities: JobUtilities) -> Episode:
-    """Return `episode` with the `utilities` of the jobs of cluster `b`."""
+def with_utilities(
+    episode: Episode, b: int, utilities: JobUtilities, memory: NDArray[np.float64]
+) -> Episode:
+    """Return `episode` with `utilities` of the jobs of cluster `b` and the [jobs, numbers] estimate memory."""
     plan = with_capacity_for(episode.plan, utilities)
     write_utilities(plan, b, utilities)
     plan.estimate_memory[b] = 0.0
+    plan.estimate_memory[b, : len(memory), : memory.shape[1]] = memory
     return episode if plan is episode.plan else replace(episode, plan=plan)
 
 
 class AllocatorDriver:
     """The part of `ClusterBatch` that depends on `Scores` or `Weights`, which `decode` carries out.
 
-    An allocation takes tens of microseconds, so that a thread has at least `min_per_thread` clusters. The
-    allocator's estimate must read no historical jobs.
+    An allocation takes tens of microseconds, so that a thread has at least `min_per_thread` clusters.
     """
 
     decode = _decode
     min_per_thread = 2
 
     def __init__(self, actions: AllocatorActions, cluster: Cluster) -> None:
-        estimate = actions.allocator.estimate
-        if Observability.HISTORY in estimate.observability:
-            raise ConfigurationError(
-                f"action.allocator.estimate is {estimate.name}, which reads historical jobs; expected another"
-                " because episodes have none (schedulers such as allocator_hazard do)"
-            )
         self._actions = actions
         rounds = np.inf if actions.round_seconds is None else actions.round_seconds
         self.config = ActionConfig(

@@ -136,6 +136,13 @@ class WorkloadCache:
         """Return the utilities of `jobs` by number of GPUs, or None if the actions do not use them."""
         return self.config.actions.utilities(jobs, self.config.cluster, self.config.performance)
 
+    def estimate_memory(self, entry: int) -> NDArray[np.float64]:
+        """Return the [jobs, numbers] memory of the allocator's estimate before the entry's first job."""
+        actions = self.config.actions
+        if isinstance(actions, AllocatorActions) and actions.allocator.estimate.memory:
+            return actions.allocator.estimate.memory_of(self.table(entry))
+        return np.zeros((0, 0))
+
     def rows_of(self, entries: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the rows of `entries` [entries], valid until the next call. Missing ones are prepared."""
         needed = entries.tolist()
