@@ -49,6 +49,8 @@ _LEFT_OUT = {
 #: what stands in other pages, of environments without a table in five_environments.md
 _ELSEWHERE = {
     "cluster": "Helios-like jobs on this cluster: [results](../results.md#generated-helios-like).",
+    "tenants": "Schedulers, with and without the jobs' past: "
+    "[results](../results.md#durations-unknown-tenants-known-generated-jobs).",
     "partitioning": "Blocking rates of PAC-ML's heuristics: [published comparisons]"
     "(../reproduction/pac_ml.md).",
 }

@@ -37,6 +37,7 @@ from ringyard_agents.learning.learner import adapt_env_config
 from ringyard_agents.learning.score_networks import ScoreNetwork, ScorePolicy
 from ringyard_agents.learning.stable_baselines import StableBaselines
 from ringyard_agents.predictors.hazard_file import allocator_hazard
+from ringyard_baselines.policies.allocating import AllocatingScheduler
 from ringyard_baselines.scheduler import Capabilities, run
 
 
@@ -90,7 +91,7 @@ class Equal:
 
 
 def test_an_agent_knows_the_past_of_tenants_as_the_allocator_does():
-    whole = experiment("tenants")
+    whole = replace(experiment("tenants"), cluster=Cluster.homogeneous(4, 4))
     jobs = whole.workload.sample(whole.cluster, np.random.default_rng(5)).rows(slice(0, 80))
     assert len(jobs.past.run_seconds) == 2000
     world = replace(whole, num_workloads=1, workload=_Table(jobs))

@@ -163,11 +163,8 @@ class AgentScheduler(Scheduler):
         batch = self._attach(state, performance)
         while not batch.done[0] and state.clusters["num_decisions"][0] == events:
             action = self._choose(batch)
-            chosen = batch.allocations(0, action[0])
-            if not chosen:
-                break
-            allocations += chosen
-            batch.step(action)
+            allocations += batch.allocations(0, action[0])
+            batch.step(action)  # also without allocations: the allocator's estimate takes notes
         if isinstance(self.actions, AllocatorActions):
             self._memory = batch.episode.plan.estimate_memory[0]
         return allocations
