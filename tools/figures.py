@@ -515,8 +515,8 @@ def switched_off(*names: str) -> str:
 
 
 def listing(*names: str) -> str:
-    """The commands of some results."""
-    return _listing([line for name in names for line in shown_commands(name)])
+    """The commands of some results, folded."""
+    return _folded("All commands", _listing([line for name in names for line in shown_commands(name)]))
 
 
 def printed(name: str) -> str:

@@ -73,7 +73,7 @@ def _run(words: Sequence[str]) -> int:
     if len(words) > 1 and words[0] in _HELP:
         words = [words[1], "--help", *words[2:]]
     if not words or words[0] in _HELP:
-        lines = [fill(f"  {command:11}{description}", " " * 13) for command, description in COMMANDS.items()]
+        lines = [fill(f"  {command:13}{description}", " " * 15) for command, description in COMMANDS.items()]
         print(_USAGE.format(commands="\n".join(lines)), end="")
         return 0 if words else BAD_INPUT
     command, *rest = words

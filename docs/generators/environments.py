@@ -80,10 +80,12 @@ def _described(name: str, id_: str) -> dict[str, Any]:
     forms = forms or [_form(f"ringyard/{id_}", made.get(f"ringyard/{id_}", {}), parts)]
     env: ClusterEnv = forms[0]["env"]
     title = id_.partition("-v")[0]
+    own = f"ppo_weights_{name}"
     return {
         "experiment": name,
         "forms": forms,
         "replaced": f"ringyard/{id_}" if found else "",
+        "learner": own if own in {one.name for one in leaves("agent")} else "ppo_weights",
         "title": title,
         "summary": described.summary,
         "num_workloads": f"{env.config.num_workloads:,}",

@@ -347,7 +347,7 @@ def test_agents_are_named(tmp_path):
     assert "the name of another" in error
     for label in ("../../../out", str(tmp_path / "out"), "..", "a" * 300):
         _, error = ringyard(tmp_path, "compare", f"schedulers=[fifo_backfill,'{label}:x']", code=2)
-        assert "without /, such as mine" in error
+        assert "without /; put a label before a run folder, such as mine:runs/mine" in error
 
 
 def test_sweep_runs_every_job_and_reports_the_bad_one(tmp_path):

@@ -29,7 +29,7 @@ trace is not distributed with Ringyard.
   table](five_environments.md), or close to it.
 * **Its allocator** turns the agent's scores into GPU assignments. Its row has no agent: every score is 0, and
   tuned options order jobs by predicted time left, so the difference is what learning adds. Only `zoo:joint`
-  has `preemption_price`.
+  [counts a restart](schedulers.md#if-restarts-are-slow) before it preempts a job.
 * **Differences** are of mean JCT, paired by workload, with 95 % intervals. Less is better, of all
   [metrics](metrics.md).
   Environments of 1,024 GPUs have 10 workloads, all others 40. Minutes are wall time on a shared machine.

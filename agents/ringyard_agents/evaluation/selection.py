@@ -62,7 +62,7 @@ def check_label(label: str) -> None:
     if not fits or "/" in label or not label.isprintable():
         raise ConfigurationError(
             f"schedulers has the label {label!r}; expected 1 to {_MAX_LABEL_LENGTH} printable characters"
-            " without /, such as mine"
+            " without /; put a label before a run folder, such as mine:runs/mine"
         )
 
 

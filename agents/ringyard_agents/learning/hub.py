@@ -93,10 +93,14 @@ def load(repo: str, into: str | None = None, revision: str | None = None) -> Non
             raise CheckpointError(f"{repo} has no {AGENT_FILE} of `ringyard push`; {pickles}")
         read_agent(source / AGENT_FILE, trust=True)  # refuses what is no agent, and imports nothing
         _copy(source, target)
-    words = _read(target / "run.json").get("arguments", ())
-    words = [str(one) for one in words if re.fullmatch(r"experiment=\w+", str(one))]
-    words.append(f"schedulers=[sjf,srtf,{quoted(f'mine:{target}')}]")
-    print(f"agent: {target / AGENT_FILE}\ncompare: {shlex.join(['ringyard', 'compare', *words])}")
+    print(f"agent: {target / AGENT_FILE}\ncompare: {_comparison(_read(target / 'run.json'), str(target))}")
+
+
+def _comparison(run: Mapping[str, Any], folder: str) -> str:
+    """Return the command that compares the agent of a `folder` in the experiment of its training `run`."""
+    words = [str(one) for one in run.get("arguments", ()) if re.fullmatch(r"experiment=\w+", str(one))]
+    words.append(f"schedulers=[sjf,srtf,{quoted(f'mine:{folder}')}]")
+    return shlex.join(["ringyard", "compare", *words])
 
 
 def _is_folder(repo: str) -> bool:
@@ -142,6 +146,7 @@ def _card(
     index = yaml.safe_dump({"model-index": [{"name": name, "results": found}]}) if found else ""
     return template.format(
         **{"name": name, "repo": repo, "index": index, "algorithm": facts["algorithm"].rpartition(".")[2]},
+        comparison=_comparison(run, f"runs/{name}"),
         title=training.get("title", "trained by the command below"),
         command=shlex.join(["ringyard", "train", *run.get("arguments", ["?"])]),
         facts=markdown([{"": one, "value": f"{of}"} for one, of in facts.items() if of not in (None, [])]),

@@ -121,9 +121,8 @@ def adapt_env_config(learner: Learner, config: EnvConfig) -> EnvConfig:
     if learner.masked and not isinstance(config.actions.space, spaces.Discrete):
         raise ConfigurationError(
             f"the agent chooses one of several actions, and action={type(config.actions).__name__} has the"
-            f" space {config.actions.space}; expected an agent that scores jobs"
-            " (agent=evolution observation=live_jobs, or agent=ppo_mlp), or discrete actions"
-            " (action=start_stop)"
+            f" space {config.actions.space}; expected agent=ppo_weights (form=weights), agent=ppo_jobs or"
+            " agent=evolution (form=jobs), or discrete actions (form=queue, action=start_stop)"
         )
     actions = config.actions.with_raise_on_invalid(learner.masked)
     return replace(config, observation=replace(config.observation, flat=learner.flat), actions=actions)
