@@ -202,6 +202,13 @@ def test_a_damaged_record_is_named_before_anything_is_replaced(tmp_path, text):
     assert os.listdir(tmp_path) == ["run.json"]
 
 
+def test_a_single_run_does_not_write_beside_the_jobs_of_a_sweep(tmp_path):
+    (tmp_path / "multirun.yaml").write_text("")
+    with pytest.raises(ConfigurationError, match="has the jobs of a sweep; give another name="):
+        RunFolder(tmp_path, "train").refuse_another(overwrite=False, outputs=("agent.safetensors",))
+    RunFolder(tmp_path, "train").refuse_another(overwrite=False)  # as the sweep itself asks
+
+
 def test_a_run_of_another_command_is_not_replaced(tmp_path):
     RunFolder(tmp_path, "train").record(OmegaConf.create({"of": "train"}), {})
     with pytest.raises(ConfigurationError, match=r"has a run of `ringyard train`.*another name="):

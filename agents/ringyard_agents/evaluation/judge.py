@@ -42,6 +42,8 @@ def judge(file: str, environment: str, level_set: str, workloads: int, **limits:
     names = ("score", "mean_jct", "reference", "reference_mean_jct")
     answer: dict[str, Any] = dict.fromkeys((*names, "observability", "capabilities", "error"))
     try:
+        if level_set == "hidden":
+            raise ConfigurationError("--set is hidden; expected train, validation or test")
         levels = Levels.find(environment, "standard", level_set)
         answer |= _judge(Path(file).expanduser().resolve(), levels, workloads, **limits)
     except (RingyardError, OSError) as error:

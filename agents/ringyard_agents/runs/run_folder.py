@@ -162,6 +162,8 @@ class RunFolder:
 
         `overwrite` accepts another run of the same command, never of another one.
         """
+        if (settings is not None or outputs) and (self.path / _HYDRA_SWEEP_FILE).is_file():
+            raise ConfigurationError(f"{self.path} has the jobs of a sweep; give another name=")
         before = command_of(self.path / "run.json")
         if before not in (None, self.command):
             raise ConfigurationError(
