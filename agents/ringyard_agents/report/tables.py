@@ -66,9 +66,13 @@ def print_table(
             header = name if name in wrapped else "\n".join(wrap(name, widths[name]))
             fixed = name not in wrapped and not (folds and name == names[0])
             table.add_column(escape(header), justify=justify, no_wrap=fixed, overflow="fold")  # type: ignore[arg-type]
+        room = console.width - sum(widths[name] + 2 for name in columns[1:]) - 4  # of the first column
         for number, row in enumerate(rows):
+            first = row[columns[0]]
+            texts_of_row = [first if len(first) <= room else first.replace("@", "@\n")]
+            texts_of_row += (row[name] for name in columns[1:])
             ends = number + 1 < len(groups) and groups[number] != groups[number + 1]
-            table.add_row(*(escape(row[name]) for name in columns), end_section=ends)
+            table.add_row(*map(escape, texts_of_row), end_section=ends)
         console.print(table)
 
 
