@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
-from stable_baselines3.common.distributions import DiagGaussianDistribution
+from stable_baselines3.common.distributions import DiagGaussianDistribution, StateDependentNoiseDistribution
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.torch_layers import FlattenExtractor
@@ -69,19 +69,22 @@ class Categorical:
         return -(torch.softmax(self.log_probs, 1) * self.log_probs).sum(1)
 
 
-Distribution = Categorical | DiagGaussianDistribution
+Distribution = Categorical | DiagGaussianDistribution | StateDependentNoiseDistribution
 
 
-def sample_actions(distribution: Distribution, noise: Floats) -> NDArray[Any]:
+def sample_actions(distribution: Distribution, noise: Floats | None) -> NDArray[Any]:
     """Turn [decisions, size] noise into actions: exponential for discrete ones, else standard normal.
 
-    Discrete actions are drawn by exponential races: the largest probability / noise wins. They are valid even
+    None: by the noise of the round that `draw_lasting_noise` drew. Discrete actions are drawn by exponential races: the largest probability / noise wins. They are valid even
     if the network returns NaN.
     """
     if isinstance(distribution, Categorical):
+        assert noise is not None
         races = np.nan_to_num(np.exp(distribution.log_probs.cpu().numpy()) / noise)
         valid = distribution.masks
         return (races if valid is None else np.where(valid, races, -1.0)).argmax(axis=1)
+    if noise is None:
+        return np.asarray(distribution.sample().cpu())
     normal: Any = distribution.distribution
     drawn = normal.mean + normal.stddev * to_device(normal.mean.device, noise)
     return np.asarray((drawn * getattr(distribution, "present", 1.0)).cpu())  # no job, no score
@@ -91,6 +94,14 @@ def draw_noise(actions: spaces.Space[Any], clusters: int) -> Floats:
     """Draw [clusters, size] noise for `sample_actions`, by torch's generator."""
     empty = torch.empty(clusters, spaces.flatdim(actions))
     return np.asarray(empty.exponential_() if isinstance(actions, spaces.Discrete) else empty.normal_())
+
+
+def draw_lasting_noise(network: ActorCriticPolicy, clusters: int, local: slice) -> None:
+    """Draw the noise of a round for a number of clusters, by `use_sde`, and keep that of the `local` ones."""
+    network.reset_noise(clusters)
+    dist: Any = network.action_dist
+    name = "exploration_matrices" if isinstance(dist, StateDependentNoiseDistribution) else "noise"
+    setattr(dist, name, getattr(dist, name)[local])
 
 
 def in_bounds(actions: NDArray[Any], space: spaces.Space[Any]) -> NDArray[Any]:
@@ -118,8 +129,9 @@ def evaluate_network(
     if isinstance(network.action_space, spaces.Discrete):
         masked = isinstance(network, MaskableActorCriticPolicy)
         return Categorical(outputs, masks if masked else None), values
-    assert isinstance(network.action_dist, DiagGaussianDistribution)
-    return copy(network.action_dist).proba_distribution(outputs, network.log_std), values
+    dist: Any = copy(network.action_dist)
+    features = (latent,) if isinstance(dist, StateDependentNoiseDistribution) else ()
+    return dist.proba_distribution(outputs, network.log_std, *features), values
 
 
 def generalized_advantages(
@@ -218,6 +230,7 @@ class ClippedLearner(NetworkLearner, ABC):
     hardware: Hardware = field(default_factory=Hardware, init=False, repr=False)
     masked: bool = field(init=False)  #: whether the network is a maskable policy
     flat, vf_coef, normalize_advantage = False, 0.0, False  # arguments of `PPO`
+    lasting_noise = False  # whether the network may have use_sde
     decisions, _round = 0, 0  # the second: number of the next round, in `GroupRelative`
 
     def __post_init__(self) -> None:
@@ -247,8 +260,9 @@ class ClippedLearner(NetworkLearner, ABC):
         self.decisions, self._round = 0, 0
         spaces = self._make_clusters(learners.single_environment(environments))
         self._network = self._build_network(*spaces).to(self.hardware.device)
-        if getattr(self._network, "use_sde", False) or not self._network.share_features_extractor:
-            raise ConfigurationError("agent.network: expected use_sde=false, share_features_extractor=true")
+        if self._network.use_sde > self.lasting_noise or not self._network.share_features_extractor:
+            expected = "" if self.lasting_noise else "use_sde=false, "
+            raise ConfigurationError(f"agent.network: expected {expected}share_features_extractor=true")
         if saved is None:
             return
         learners.restore_network(self._network, saved, optimizer=self._network.optimizer)
@@ -337,6 +351,7 @@ class PPO(ClippedLearner):
     Source: PPO (Schulman et al. 2017) with generalised advantages (Schulman et al. 2016).
     """
 
+    lasting_noise = True
     flat: bool = True  #: True if the network reads one row of numbers per cluster, False if it reads blocks
     n_steps: PositiveInt = 128  #: decisions of each cluster in a round
     gamma: Fraction = 0.99
@@ -394,11 +409,14 @@ class PPO(ClippedLearner):
         records, episodes = [], []
         rewards, bootstrap = np.zeros((2, self.n_steps, env.num_envs), np.float32)
         ended = np.zeros(rewards.shape, np.bool_)
+        if network.use_sde:
+            draw_lasting_noise(network, self.num_envs, self._local)
         for step in range(self.n_steps):
             masks = env.action_masks() if self.masked else np.ones((env.num_envs, 1), np.bool_)
             distribution, values = evaluate_network(network, self._seen, masks)
-            noise = draw_noise(env.action_space, self.num_envs)  # of all processes, which stay in step
-            actions = sample_actions(distribution, noise[self._local])
+            # noise is drawn for all processes, which stay in step
+            noise = None if network.use_sde else draw_noise(env.action_space, self.num_envs)[self._local]
+            actions = sample_actions(distribution, noise)
             log_probs = distribution.log_prob(to_device(network.device, actions)).cpu()
             records.append((self._seen, masks, actions, np.asarray(log_probs), np.asarray(values.cpu())))
             self._seen, rewards[step], ended[step], infos = env.step(in_bounds(actions, env.action_space))

@@ -140,9 +140,7 @@ def _decode(
     return end
 
 
-def with_utilities(
-    episode: Episode, b: int, utilities: JobUtilities, memory: NDArray[np.float64]
-) -> Episode:
+def with_utilities(episode: Episode, b: int, utilities: JobUtilities, memory: NDArray[np.float64]) -> Episode:
     """Return `episode` with `utilities` of the jobs of cluster `b` and the [jobs, numbers] estimate memory."""
     plan = with_capacity_for(episode.plan, utilities)
     write_utilities(plan, b, utilities)
