@@ -75,8 +75,8 @@ Distribution = Categorical | DiagGaussianDistribution | StateDependentNoiseDistr
 def sample_actions(distribution: Distribution, noise: Floats | None) -> NDArray[Any]:
     """Turn [decisions, size] noise into actions: exponential for discrete ones, else standard normal.
 
-    None: by the noise of the round that `draw_lasting_noise` drew. Discrete actions are drawn by exponential races: the largest probability / noise wins. They are valid even
-    if the network returns NaN.
+    Without noise, they are drawn with that of `draw_lasting_noise`. Discrete actions are drawn by exponential
+    races: the largest probability / noise wins. They are valid even if the network returns NaN.
     """
     if isinstance(distribution, Categorical):
         assert noise is not None

@@ -141,7 +141,7 @@ def _decode(
 
 
 def with_utilities(episode: Episode, b: int, utilities: JobUtilities, memory: NDArray[np.float64]) -> Episode:
-    """Return `episode` with `utilities` of the jobs of cluster `b` and the [jobs, numbers] estimate memory."""
+    """Return `episode` with `utilities` of cluster `b`'s jobs and the [jobs, numbers] estimate memory."""
     plan = with_capacity_for(episode.plan, utilities)
     write_utilities(plan, b, utilities)
     plan.estimate_memory[b] = 0.0
