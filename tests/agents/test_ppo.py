@@ -22,6 +22,7 @@ from ringyard_agents.learning.ppo import (
     DecisionBatch,
     NormalizedObservations,
     add_ppo_gradient,
+    draw_lasting_noise,
     evaluate_network,
     generalized_advantages,
     sample_actions,
@@ -251,6 +252,28 @@ def test_lasting_noise_is_linear_in_features_and_the_same_for_a_rollout():
     assert (moved > density).all()  # no noise is the most likely
     one = {name: rows[:1].numpy() for name, rows in seen.items()}
     assert network.predict(one)[0].shape == (1, 8)  # with noise of its own, as no rollout has one cluster
+
+
+def test_lasting_noise_of_a_process_is_its_part_and_densities_are_those_of_stable_baselines():
+    spaces_of_it = spaces.Box(-1, 1, (5,)), spaces.Box(-1, 1, (2,))
+    network = ActorCriticPolicy(*spaces_of_it, lambda progress: 1e-3, use_sde=True, log_std_init=-1.0)
+    seen, masks = np.random.default_rng(0).normal(size=(4, 5)).astype(np.float32), np.ones((4, 1), bool)
+    drawn, parts = [], (slice(0, 4), slice(2, 4))
+    for local in parts:
+        torch.manual_seed(3)
+        draw_lasting_noise(network, 4, local)
+        with torch.no_grad():
+            for _ in range(2):  # decisions of a round
+                distribution, _ = evaluate_network(network, seen[local], masks[local])
+                drawn.append(sample_actions(distribution, None))
+        assert np.array_equal(drawn[-1], drawn[-2])
+    assert np.allclose(drawn[0][2:], drawn[2])
+    assert not np.allclose(drawn[0], distribution.mode().numpy()[[0, 0, 1, 1]])
+    with torch.no_grad():
+        own, _ = evaluate_network(network, seen, masks)
+        _, theirs, entropy = network.evaluate_actions(torch.as_tensor(seen), torch.as_tensor(drawn[0]))
+    assert torch.allclose(own.log_prob(torch.as_tensor(drawn[0])), theirs)
+    assert torch.allclose(own.entropy(), entropy)
 
 
 def test_rewards_are_divided_by_the_deviation_of_discounted_returns():
