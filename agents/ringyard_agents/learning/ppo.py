@@ -369,7 +369,9 @@ class PPO(ClippedLearner):
 
     def _build_network(self, observations: spaces.Space[Any], actions: spaces.Space[Any]) -> Any:
         normalized = self.normalize_observations
-        options = {"features_extractor_class": NormalizedObservations} if normalized else {}
+        options: dict[str, Any] = {"features_extractor_class": NormalizedObservations} if normalized else {}
+        if isinstance(actions, spaces.Discrete) and "use_sde" in getattr(self.network, "keywords", ()):
+            options["use_sde"] = False  # noise is for numbers
         return self.network(observations, actions, lambda progress: self.learning_rate, **options)
 
     def _make_clusters(self, config: EnvConfig) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
