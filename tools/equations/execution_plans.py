@@ -68,10 +68,10 @@ def plan_tables(data: Path) -> pd.DataFrame:
     return pd.concat(map(plan_table, files), ignore_index=True)
 
 
-def predict(rows: pd.DataFrame, constants: Mapping[str, Mapping[str, float]]) -> Any:
+def predict(rows: Any, constants: Mapping[str, Mapping[str, float]]) -> Any:
     """[rows] seconds by the constants of each row's model, "" for models without."""
-    chosen = [constants.get(model, constants[""]) for model in rows.model]
-    return plan_seconds(rows, pd.DataFrame(chosen, rows.index)).total.to_numpy()
+    chosen: Any = pd.DataFrame([constants.get(model, constants[""]) for model in rows.model], rows.index)
+    return plan_seconds(rows, chosen).total.to_numpy()
 
 
 @functools.cache
@@ -86,42 +86,45 @@ def judged_plans(data: Path) -> pd.DataFrame:
     splits = [("half", half), ("half", ~half)]
     splits += [("left_out", rows.model == name) for name in rows.model.unique()]
     for column, mine in splits:
-        kept = rows[fitted & ~mine]
+        kept: Any = rows[fitted & ~mine]
         constants = fit_plans(kept.model, kept, kept.seconds.to_numpy())
         rows.loc[mine, column] = predict(rows[mine], constants)
     return rows
 
 
-def choices(rows: pd.DataFrame, column: str) -> Any:
+def choices(rows: Any, column: str) -> Any:
     """[placements with two plans and more] seconds of the plan chosen by a column over those of the best."""
     places = [place for _, place in rows.groupby(["model", "placement"]) if len(place) > 1]
     return np.array([place.seconds[place[column].idxmin()] / place.seconds.min() for place in places])
 
 
-def _chosen(rows: pd.DataFrame, column: str) -> str:
+def _chosen(rows: Any, column: str) -> str:
     lost = choices(rows, column)
-    best, near = (lost == 1).mean(), (lost <= _NEAR).mean()
-    return f"of {len(lost)} placements the best plan in {best:.0%}, within 5 % of it in {near:.0%}"
+    best, near = np.sum(lost == 1), np.sum(lost <= _NEAR)
+    return f"best plan chosen at {best} of {len(lost)} placements, within 5 % of it at {near}"
 
 
 def _comparison(data: Path, column: str, title: str, how: str, weak: str) -> Comparison:
-    rows, parts, points = judged_plans(data), [], []
+    rows, points = judged_plans(data), []
+    parts: list[Part] = []
     _, shared, own = np.array(list(plan_priors().values())).T > 0
     for name, mine in rows.groupby("model"):
         predicted, measured = mine[column].to_numpy(), mine.seconds.to_numpy()
         fitted = len(mine) // 2 if len(mine) >= LEAST_ROWS else 0
         constants = int(own.sum()) if fitted else 0
         if column == "left_out":
-            fitted, constants = len(rows) - len(mine), 0
+            sizes = rows[rows.model != name].model.value_counts()
+            fitted, constants = int(sizes[sizes >= LEAST_ROWS].sum()), 0
         constants += 0 if parts else int(shared.sum())  # counted once
         parts.append(Part(str(name), relative(predicted, measured), fitted, constants, _chosen(mine, column)))
         points.append((str(name), measured, predicted))
     return Comparison(
         title=title,
-        source="Morphling's artifact (MLSys 2025): iterations of seven models by plan, on up to 8 x 8 A800",
-        form=f"the sum of `performance.plans.plan_seconds`; {how}",
+        source="Morphling's tables (MLSys 2025), up to 8 x 8 A800",
+        form=f"`performance.plans.plan_seconds`; {how}",
         parts=parts,
-        weakness=f"{_chosen(rows, column).capitalize()}. {weak}",
+        weakness=weak,
+        note=_chosen(rows, column),
         draw=lambda axes: plot_predictions(axes, points, "seconds per iteration"),
         aim=0.15,
     )
@@ -129,22 +132,18 @@ def _comparison(data: Path, column: str, title: str, how: str, weak: str) -> Com
 
 def execution_plans(data: Path) -> Comparison:
     """Each half of the placements of a model, predicted from the other half."""
-    how = "constants of a model are near those of all; each half of its placements is predicted by the other"
+    how = "each half of a model's placements by constants of the other"
     weak = (
-        "Two effects have no explanation and are constants of a model: ViT without offload is several times"
-        " as slow where a server has an odd number of its GPUs, and T5 computes four times as long with"
-        " tensor or pipeline ranks as without. LLaMA-30B is not fitted."
+        "Unexplained: ViT is several times as slow with odd numbers of GPUs on servers, without offload; T5's"
+        " tensor and pipeline ranks compute four times as long. LLaMA-30B is not fitted."
     )
     return _comparison(data, "half", "Execution plans", how, weak)
 
 
 def plans_of_new_models(data: Path) -> Comparison:
     """Each model predicted from its architecture and the constants of the others."""
-    how = "constants that the other models share; only the architecture is the model's own"
-    weak = (
-        "Between plain data parallelism and ZeRO, a few percent decide. The odd placements of ViT, T5's"
-        " tensor and pipeline ranks and LLaMA-2-7B's offload are as in no other model."
-    )
+    how = "a model's architecture and what the others share"
+    weak = "Plain data parallelism and ZeRO are often a few percent apart."
     return _comparison(data, "left_out", "Execution plans of a model left out", how, weak)
 
 
@@ -177,7 +176,8 @@ def plans_by_gpu_type(data: Path) -> Comparison:
     known = rows[(rows.gpu_type == "a100") & (rows.nodes == 1)]
     factor = float((known.iteration_seconds / known.best).median())
     judged = rows.drop(known.index).assign(predicted=rows.best * factor)
-    parts, points = [], []
+    parts: list[Part] = []
+    points = []
     for (kind, place), mine in judged.groupby(["gpu_type", "place"]):
         predicted, measured = mine.predicted.to_numpy(), mine.iteration_seconds.to_numpy()
         fitted = 0 if parts else len(known)  # counted once
@@ -185,15 +185,9 @@ def plans_by_gpu_type(data: Path) -> Comparison:
         points.append((f"{kind}, {place}", measured, predicted))
     return Comparison(
         title="Execution plans by GPU type",
-        source="Arena (EuroSys 2026): the best plan found for BERT of 0.76 to 6.7 billion weights, 16-bit values",
-        form=(
-            "the fastest plan that fits, by constants shared by Morphling's models and each GPU type's data sheet;"
-            f" one factor for all, {factor:.2f}, from A100 in one server"
-        ),
+        source="Arena (EuroSys 2026), best plans found for BERT of 0.76 to 6.7 billion weights",
+        form=f"the fastest plan that fits; data sheets, what A800's models share, times {factor:.2f} (A100)",
         parts=parts,
-        weakness=(
-            "Arena does not say what network its servers have; the model gives them that of the A800. Its own plans"
-            " and its mixtures of experts are not compared."
-        ),
+        weakness="The network between Arena's servers is not published; A800's is assumed.",
         draw=lambda axes: plot_predictions(axes, points, "seconds per iteration"),
     )

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import yaml
@@ -35,7 +35,7 @@ class Transformer:
     sequence: PositiveInt  #: tokens of a sample
     parameters: Positive  #: number of weights
     batch: PositiveInt  #: global batch, samples
-    value_bytes: Annotated[int, "[2, 4]"] = 4  #: of a weight, gradient or activation
+    value_bytes: Literal[2, 4] = 4  #: of a weight, gradient or activation
     source: str = ""  #: reference
 
 
@@ -56,16 +56,16 @@ class Plan:
 class PlanSeconds(NamedTuple):
     """Seconds of an iteration by part: numbers, or arrays [rows]. Other jobs can slow `ring`."""
 
-    compute: Any  #: forward and backward passes, with pipeline bubble
+    ring_bytes: Any  #: bytes through each link of each of the tensor x pipeline rings
+    compute: Any  #: seconds of forward and backward passes, with pipeline bubble
     transfers: Any  #: of tensor ranks, and between pipeline stages
     update: Any  #: optimizer and offloading
     ring: Any  #: gradients of data-parallel ranks
-    ring_bytes: Any  #: bytes through each link of each of the tensor x pipeline rings
 
     @property
     def total(self) -> Any:
         """Seconds of an iteration."""
-        return sum(self[:4])
+        return sum(self[1:])
 
 
 def plan_models() -> dict[str, Transformer]:
@@ -159,7 +159,7 @@ def plan_seconds(work: Mapping[str, Any], c: Mapping[str, Any]) -> PlanSeconds:
     ring = work["ring_inside_seconds"] + work["ring_card_bytes"] / c["card_bytes_per_second"]
     parts = compute, transfers, update, ring * c["zero_slowdown"] ** work["zero"]
     factor = c["unpaired_slowdown"] ** work["unpaired"]
-    return PlanSeconds(*(part * factor for part in parts), work["ring_bytes"])
+    return PlanSeconds(work["ring_bytes"], *(part * factor for part in parts))
 
 
 def plan_memory_bytes(model: Transformer, plan: Plan) -> float:
@@ -221,4 +221,4 @@ def plan_times(
     check_plan(model, plan, gpu_type)
     predicted = plan_seconds(plan_work(model, plan, gpus, gpu_type), plan_constants(model.name))
     factor = measured.get((model.name, plan, tuple(gpus), gpu_type), predicted.total) / predicted.total
-    return PlanSeconds(*(part * factor for part in predicted[:4]), predicted.ring_bytes)
+    return PlanSeconds(predicted.ring_bytes, *(part * factor for part in predicted[1:]))
