@@ -173,7 +173,7 @@ def test_the_fewest_micro_batches_that_fit():
     offload = fitted_plan(models["llama7"], Plan(2, zero=2, offload=True))
     assert offload.checkpointing
     assert not fitted_plan(models["bert"], Plan(2, zero=2, offload=True)).checkpointing
-    with pytest.raises(ConfigurationError, match="llama30 with .* not .* GB"):
+    with pytest.raises(ConfigurationError, match=r"llama30 with .* not .* GB"):
         fitted_plan(models["llama30"], Plan())
 
 

@@ -76,15 +76,20 @@ def predict(rows: Any, constants: Mapping[str, Mapping[str, float]]) -> Any:
 
 @functools.cache
 def judged_plans(data: Path) -> pd.DataFrame:
-    """Rows of all tables with seconds predicted by constants of the other `half`, and of models `left_out`.
+    """All tables of the folder of published files, judged."""
+    return judge(plan_tables(data))
+
+
+def judge(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows with seconds predicted by constants of the other `half`, and of models `left_out`.
 
     A half has half of the placements of each model. Small tables are predicted only, by what others share.
     """
-    rows = plan_tables(data)
     fitted = rows.groupby("model").model.transform("size") >= LEAST_ROWS
     half = pd.Series(halves([*zip(rows.model, rows.placement, strict=True)]), rows.index)
     splits = [("half", half), ("half", ~half)]
     splits += [("left_out", rows.model == name) for name in rows.model.unique()]
+    rows = rows.copy()
     for column, mine in splits:
         kept: Any = rows[fitted & ~mine]
         constants = fit_plans(kept.model, kept, kept.seconds.to_numpy())
