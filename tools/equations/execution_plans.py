@@ -44,7 +44,7 @@ def plan_table(file: Path) -> pd.DataFrame:
     micro-batches that fit, and is checkpointed if it does not fit otherwise, as Morphling's large models are.
 
     Args:
-        file: MODEL.csv, of a model of conf/plan_models.
+        file: MODEL.csv, of a model of conf/plan_models. A column cpu_threads has CPU cores for each GPU.
     """
     model, rows = plan_models()[file.stem], []
     for row in pd.read_csv(file, dtype=str).to_dict("records"):
@@ -53,7 +53,8 @@ def plan_table(file: Path) -> pd.DataFrame:
         options = {key: value for word in text.split("+") for key, value in _WORDS.get(word, {}).items()}
         plan = fitted_plan(model, Plan(data, tensor, pipeline, **options))
         found = {"model": model.name, "plan": plan, "placement": row["placement"]}
-        rows.append(found | {"seconds": float(row["iter_time"])} | plan_work(model, plan, gpus))
+        work = plan_work(model, plan, gpus, cores=float(row.get("cpu_threads", 4)))
+        rows.append(found | {"seconds": float(row["iter_time"])} | work)
     return pd.DataFrame(rows)
 
 

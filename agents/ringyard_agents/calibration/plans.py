@@ -39,10 +39,11 @@ def fit_plans(
 
     def residuals(normal: NDArray[np.float64]) -> NDArray[np.float64]:
         rows = dict(zip(priors, constants(normal)[:, own], strict=True))
-        return np.concatenate([normal, np.log(plan_seconds(work, rows).total / seconds) / _ERROR])
+        wrong = np.concatenate([normal, np.log(plan_seconds(work, rows).total / seconds) / _ERROR])
+        return np.asarray(wrong * np.sqrt(2 / (1 + np.hypot(1, wrong))))  # their squares are softened
 
     start = np.zeros(len(names) * len(initial))
-    found = constants(least_squares(residuals, start, loss="soft_l1", tr_solver="lsmr", ftol=1e-6).x)
+    found = constants(least_squares(residuals, start, method="lm", ftol=1e-10, xtol=1e-10).x)
     return {
         name: dict(zip(priors, row.tolist(), strict=True)) for name, row in zip(names, found.T, strict=True)
     }
