@@ -25,8 +25,8 @@ from tools.measured_sets.sets import PublishedSet, find_sets
 
 _EQUATIONS = """## The equations
 
-Constants are fitted to part of the data, and the errors are those of the rest (unless a row says otherwise).
-Predictions come from the functions that the simulator runs, named beside each equation.
+Constants are fitted to part of the data, errors are of the rest (unless a row says otherwise). The simulator
+runs the functions that are named.
 
 """
 
@@ -66,6 +66,9 @@ def validate(place: str, out: str, performance: str, links: Mapping[str, str]) -
     equations = compare_all(data) if profiles else {}
     if equations:
         print_markdown_rows("The equations, on held-out points", EQUATION_HEADER, equation_rows(equations))
+        for name in ("plans", "plans_left_out"):
+            if not isinstance(result := equations[name], str):
+                print_markdown_rows(result.title, _PART_HEADER, _part_rows(result))
     else:
         require_predictions(predicted, place)
     folder = Path(out).expanduser()
@@ -87,32 +90,37 @@ def equation_rows(results: Mapping[str, Comparison | str]) -> list[list[str]]:
     rows = []
     for name, result in results.items():
         if isinstance(result, str):
-            rows.append([name, f"left out: {result}", "", ""])
+            rows.append([name, f"left out: {result}", "", "", ""])
         else:
             constants = sum(part.constants for part in result.parts)
-            rows.append([result.title, _verdict(result), str(len(result.errors)), str(constants)])
+            worst = percent(result.errors.max())
+            rows.append([result.title, _verdict(result), worst, str(len(result.errors)), str(constants)])
     return rows
 
 
-EQUATION_HEADER = ("", "result", "held-out points", "constants")
+EQUATION_HEADER = ("", "result", "worst", "held-out points", "constants")
+_PART_HEADER = ("", "mean", "median", "worst", "points", "fitted to", "constants", "")
 
 
 def _verdict(comparison: Comparison) -> str:
     said = f"{comparison.statistic} error {comparison.error:.1%}"
-    if comparison.aim is None:
-        return said
-    met = "met" if comparison.error <= comparison.aim else "**missed**"
-    return f"{said}; the aim of {comparison.aim:.0%} is {met}"
+    if comparison.aim is not None:
+        met = "met" if comparison.error <= comparison.aim else "**missed**"
+        said += f"; the aim of {comparison.aim:.0%} is {met}"
+    return f"{said}; {comparison.note}" if comparison.note else said
 
 
-def _equation(comparison: Comparison, plot: str) -> list[str]:
+def _part_rows(comparison: Comparison) -> list[list[str]]:
     rows = []
     for part in comparison.parts:
         errors = part.errors
-        numbers = [
-            percent(value) for value in (errors.mean(), sorted(errors)[len(errors) // 2], errors.max())
-        ]
-        rows.append([part.name, *numbers, len(errors), part.fitted, part.constants, part.note])
+        figures = errors.mean(), sorted(errors)[len(errors) // 2], errors.max()
+        counts = map(str, (len(errors), part.fitted, part.constants))
+        rows.append([part.name, *map(percent, figures), *counts, part.note])
+    return rows
+
+
+def _equation(comparison: Comparison, plot: str) -> list[str]:
     return [
         f"### {comparison.title}",
         "",
@@ -121,10 +129,7 @@ def _equation(comparison: Comparison, plot: str) -> list[str]:
         "",
         f"![{comparison.title}]({plot})",
         "",
-        f"Result: {_verdict(comparison)}, worst {comparison.errors.max():.1%}, over"
-        f" {len(comparison.errors)} points.",
-        "",
-        *markdown_table(["", "mean", "median", "worst", "points", "fitted to", "constants", ""], rows),
+        *markdown_table(_PART_HEADER, _part_rows(comparison)),
         f"Weak: {comparison.weakness}",
         "",
     ]

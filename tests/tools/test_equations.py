@@ -1,14 +1,18 @@
 """The performance models against measured data, as `python -m tools.validate` reports them."""
 
 import numpy as np
+import pandas as pd
 import pytest
+import yaml
 
-from conftest import shared
+from conftest import CONF, shared
 from ringyard.profiles import profile
 from ringyard.restart import per_model
 from ringyard_agents.measurements import situations
 from tools import validate
+from tools.calibration.plans import plan_constants_yaml
 from tools.equations.comparisons import COMPARISONS
+from tools.equations.execution_plans import LEAST_ROWS, choices, judge, judged_plans, plan_tables
 from tools.equations.parameter_server_errors import (
     calibration_design,
     restart_growths,
@@ -30,6 +34,9 @@ LIMITS = {
     "efficiency": 0.02,
     "parameter_servers": 0.2,
     "restarts": 0.15,
+    "plans": 0.15,
+    "plans_left_out": 0.19,
+    "plans_by_gpu_type": 0.23,
 }
 
 
@@ -43,6 +50,48 @@ def test_held_out_errors(name):
     constants = sum(part.constants for part in comparison.parts)
     assert constants <= fitted  # nothing is a table in disguise
     assert np.isfinite(comparison.errors).all()
+
+
+@pytest.mark.parametrize(("column", "near"), [("half", 0.8), ("left_out", 0.7)])
+def test_the_best_plan_is_chosen(column, near):
+    rows = judged_plans(shared("data", "profiles"))
+    lost = choices(rows, column)
+    assert len(lost) > 100
+    assert (lost <= 1.05).mean() > near
+    fastest_by_name = choices(rows.assign(same=1.0), "same")  # the first plan of each placement
+    assert (lost <= 1.05).mean() > (fastest_by_name <= 1.05).mean()
+
+
+def test_choices_by_hand():
+    plans = {"model": "a", "placement": ["1", "1", "2", "2", "4"], "seconds": [2.0, 1.0, 3.0, 6.0, 1.0]}
+    rows = pd.DataFrame({**plans, "predicted": [1.0, 2.0, 1.0, 2.0, 1.0]})
+    assert choices(rows, "predicted").tolist() == [2.0, 1.0]  # one plan is no choice
+
+
+def test_no_constant_sees_the_rows_that_it_is_judged_on():
+    """Rows of a half, or of a model, change their own predictions in no way."""
+    rows = plan_tables(shared("data", "profiles"))
+    rows = rows[rows.model.isin(["bert", "gpt2"])].reset_index(drop=True)
+    judged, twice = judge(rows), judge(rows.assign(seconds=rows.seconds.where(rows.model != "bert", 1.0)))
+    other = (rows.model == "bert").to_numpy()
+    assert judged.left_out[other].tolist() == pytest.approx(twice.left_out[other].tolist(), rel=1e-3)
+    assert judged.left_out[~other].tolist() != pytest.approx(twice.left_out[~other].tolist(), rel=1e-2)
+
+
+def test_small_tables_are_judged_only():
+    rows = plan_tables(shared("data", "profiles"))
+    sizes = rows.model.value_counts()
+    assert sizes[sizes < LEAST_ROWS].index.tolist() == ["llama30"]
+    shipped = yaml.safe_load((CONF / "plan_constants.yaml").read_text())
+    assert set(shipped["models"]) == set(sizes.index) - {"llama30"}
+
+
+def test_shipped_constants_of_plans_are_what_the_tables_give():
+    shipped = yaml.safe_load((CONF / "plan_constants.yaml").read_text())
+    found = yaml.safe_load(plan_constants_yaml(shared("data", "profiles")))
+    assert found["shared"] == pytest.approx(shipped["shared"], rel=0.01)
+    for model, constants in shipped["models"].items():
+        assert found["models"][model] == pytest.approx(constants, rel=0.02)
 
 
 def test_columns_of_a_calibration_run():

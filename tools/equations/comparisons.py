@@ -15,6 +15,7 @@ from ringyard.performance.ring import overlapped_seconds, ring_seconds
 from ringyard.profiles import profile
 from ringyard_agents.measurements import gpus_per_server, situations
 from ringyard_agents.runs.figures import plot_predictions
+from tools.equations.execution_plans import execution_plans, plans_by_gpu_type, plans_of_new_models
 from tools.equations.parameter_server_errors import parameter_server_steps, restarts
 from tools.equations.result import Comparison, Part, halves, read, relative
 from tools.measured_sets.readers import POLLUX
@@ -101,10 +102,7 @@ def inside_a_server(data: Path) -> Comparison:
         source="Aceso's NCCL profiles, 8 V100 with NVLink, messages of 16 MiB and more",
         form="2 m (w-1)/w / B(w), log B linear in log w (`fabric.Fabric`); two constants",
         parts=parts,
-        weakness=(
-            "Two constants cover three sizes. Start-up latency is not in the model: transfers below 16 MiB"
-            " take longer. Servers with PCIe only need another bandwidth."
-        ),
+        weakness="Start-up latency is not in the model: transfers below 16 MiB take longer.",
         draw=lambda axes: plot_predictions(axes, points, "seconds"),
     )
 
@@ -211,8 +209,8 @@ def pairs_on_a_gpu(data: Path) -> Comparison:
         aim=0.08,
         weakness=(
             "Constants depend on the batch size and the GPU type; the profiles carry V100's at"
-            " one batch. That excesses of more than two jobs add up is an assumption. On a host poor in CPU"
-            " pairs also contend for cores, and the form is worse."
+            " one batch. That excesses of more than two jobs add up is an assumption. With few cores pairs"
+            " contend for them too."
         ),
         draw=draw,
     )
@@ -262,9 +260,8 @@ def placements(data: Path) -> Comparison:
         ),
         parts=parts,
         weakness=(
-            "The ring does not know how many nodes it crosses, nor how unevenly its GPUs lie on them: single"
-            " placements are far off (see worst). The fitted bandwidths stand for all the software of"
-            " those runs and are no property of a network."
+            "The ring does not know how many nodes it crosses, nor how unevenly: single placements are far"
+            " off. The fitted bandwidths are no property of a network."
         ),
         draw=lambda axes: plot_predictions(axes, points, "seconds per step (held-out placements)"),
         aim=0.08,
@@ -310,8 +307,8 @@ def batch_efficiency(data: Path) -> Comparison:
         form="E(M) = (phi + M0) / (phi + M) (`elastic.statistical_efficiency`); one phi per model",
         parts=parts,
         weakness=(
-            "One phi for a whole training: the measured noise scale grows from the first to the last epoch,"
-            " so early progress with large batches is overestimated and late progress underestimated."
+            "The measured noise scale grows during training, so early progress with large batches is"
+            " overestimated, late progress underestimated."
         ),
         draw=draw,
     )
@@ -327,4 +324,7 @@ COMPARISONS: Mapping[str, Callable[[Path], Comparison]] = {
     "efficiency": batch_efficiency,
     "parameter_servers": parameter_server_steps,
     "restarts": restarts,
+    "plans": execution_plans,
+    "plans_left_out": plans_of_new_models,
+    "plans_by_gpu_type": plans_by_gpu_type,
 }

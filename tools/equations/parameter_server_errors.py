@@ -72,8 +72,8 @@ def parameter_server_steps(data: Path) -> Comparison:
         ),
         parts=parts,
         weakness=(
-            "Up to six constants for seven runs: a form, not a validated model. GoogLeNet's three-worker run"
-            " is its authors' own outlier. Inception-3 is left out: its coefficients contradict themselves."
+            "Up to six constants for seven runs. GoogLeNet's three-worker run is its authors' own outlier."
+            " Inception-3 is left out: its coefficients contradict themselves."
         ),
         draw=lambda axes: plot_predictions(axes, points, "seconds per step (left out)"),
     )
@@ -174,8 +174,8 @@ def restarts(data: Path) -> Comparison:
         ),
         parts=parts,
         weakness=(
-            "No public table covers more than 3 GPUs: that the growth falls off is a guess and the form of"
-            " ElasticFlow's simulator. Seconds on one GPU are not predicted: size says nothing about them."
+            "No public table covers more than 3 GPUs: that growth falls off is a guess, as in ElasticFlow's"
+            " simulator. Seconds on one GPU are not predicted."
         ),
         draw=lambda axes: plot_predictions(axes, points, "seconds (held out)"),
         aim=0.15,

@@ -44,6 +44,7 @@ class Comparison:
         draw: draws the plot on matplotlib axes.
         aim: the error wanted; None if none was set.
         statistic: "mean" or "median", of the errors of all parts together.
+        note: what else was found, for the table of all comparisons.
     """
 
     title: str
@@ -54,6 +55,7 @@ class Comparison:
     draw: Callable[[Any], None] = field(repr=False)
     aim: float | None = None
     statistic: str = "mean"
+    note: str = ""
 
     @property
     def errors(self) -> NDArray[np.float64]:
