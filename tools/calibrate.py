@@ -9,6 +9,7 @@ from ringyard_agents.calibration.yamls import write_yamls
 from ringyard_agents.command_line import Arguments, exit_code
 from tools.calibration.plans import plan_constants_yaml
 from tools.calibration.shipped import calibrate_shipped, texts_of
+from tools.equations.execution_plans import plan_tables
 
 
 def main(words: Sequence[str]) -> int:
@@ -37,7 +38,10 @@ def _run(words: Sequence[str]) -> int:
     folder = Path(given.folder)
     if not folder.is_dir():
         raise ConfigurationError(f"there is no folder {folder}; expected a folder of published measurements")
-    texts = {**texts_of(calibrate_shipped(folder)), "plan_constants.yaml": plan_constants_yaml(folder)}
+    texts = {
+        **texts_of(calibrate_shipped(folder)),
+        "plan_constants.yaml": plan_constants_yaml(plan_tables(folder)),
+    }
     write_yamls(Path(given.out), texts, "python -m tools.calibrate", given.overwrite)
     return 0
 

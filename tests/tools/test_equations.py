@@ -10,9 +10,9 @@ from ringyard.profiles import profile
 from ringyard.restart import per_model
 from ringyard_agents.measurements import situations
 from tools import validate
-from tools.calibration.plans import plan_constants_yaml
+from tools.calibration.plans import LEAST_ROWS, plan_constants_yaml
 from tools.equations.comparisons import COMPARISONS
-from tools.equations.execution_plans import LEAST_ROWS, choices, judge, judged_plans, plan_tables
+from tools.equations.execution_plans import choices, judge, judged_plans, plan_tables
 from tools.equations.parameter_server_errors import (
     calibration_design,
     restart_growths,
@@ -88,7 +88,7 @@ def test_small_tables_are_judged_only():
 
 def test_shipped_constants_of_plans_are_what_the_tables_give():
     shipped = yaml.safe_load((CONF / "plan_constants.yaml").read_text())
-    found = yaml.safe_load(plan_constants_yaml(shared("data", "profiles")))
+    found = yaml.safe_load(plan_constants_yaml(plan_tables(shared("data", "profiles"))))
     assert found["shared"] == pytest.approx(shipped["shared"], rel=0.01)
     for model, constants in shipped["models"].items():
         assert found["models"][model] == pytest.approx(constants, rel=0.02)

@@ -21,12 +21,11 @@ from ringyard.performance.plans import (
     plan_seconds,
     plan_work,
 )
-from ringyard_agents.calibration.plans import fit_plans, plan_priors
 from ringyard_agents.runs.figures import plot_predictions
+from tools.calibration.plans import LEAST_ROWS, fit_plans, plan_priors
 from tools.equations.result import Comparison, Part, halves, read, relative
 from tools.measured_sets.readers import published
 
-LEAST_ROWS = 20  #: of a table that constants are fitted to; LLaMA-30B has fewer
 _NEAR = 1.05  # seconds over those of the best plan
 _WORDS: Mapping[str, Mapping[str, Any]] = {
     "gc": {"checkpointing": True},

@@ -1,11 +1,17 @@
 """The fit of constants of execution plans."""
 
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
 
+from conftest import ROOT
 from ringyard.performance.plans import Plan, plan_constants, plan_models, plan_seconds, plan_work
-from ringyard_agents.calibration.plans import fit_plans, plan_priors
+
+sys.path.insert(0, str(ROOT))  # `tools` is not installed
+
+from tools.calibration.plans import fit_plans, plan_priors
 
 PLACES = [
     (Plan(2), (2,)),
