@@ -181,7 +181,7 @@ def load_mutant(path: Path, tree: ast.Module, function: str) -> None:
         return code if Path(loader.path) == path else get_code(loader, name)
 
     def contains(python: Any) -> bool:
-        inlined = [kernel.python for kernel in _kernels_within(python, set(), False) if not kernel.linked]
+        inlined = [kernel.python for kernel in _kernels_within(python, set()) if not kernel.linked]
         return any(
             Path(one.__code__.co_filename) == path and function in ("", _full_name(one))
             for one in (python, *inlined)

@@ -98,6 +98,16 @@ def add_all(world: World) -> float:
     return total
 
 
+@linked_kernel
+def stopped_once(x: float) -> float:
+    return x + 1.0
+
+
+@linked_kernel
+def calls_it(x: float) -> float:
+    return 2.0 * stopped_once(x)
+
+
 @kernel
 def flags(world: World) -> int:
     return 100 * int(world.first) + 10 * int(world.second) + int(world.third)
@@ -138,6 +148,25 @@ def test_kernels_write_through_bundles_and_link():
     assert add_all(made) == pytest.approx(0.25 * (1 + 2 + 3))
     assert made.cells["count"].tolist() == [[2, 4, 6]]
     assert add(made, 0, Pair(2, 1.0)) == pytest.approx(2.25)  # from Python as well
+
+
+@pytest.mark.parametrize("reason", [KeyboardInterrupt, MemoryError("no room")])
+def test_what_stops_a_compilation_inside_machine_code_is_raised(reason, monkeypatch):
+    """A linked kernel is compiled at its first call. If that is stopped, the next call starts anew."""
+
+    def stopped():
+        raise reason
+
+    with monkeypatch.context() as within:
+        within.setattr(
+            type(stopped_once), "missing", lambda kernel: stopped() if kernel is stopped_once else []
+        )
+        within.setattr(Kernel, "is_on_disk", lambda kernel: kernel is not stopped_once)
+        vars(stopped_once).pop("address", None)
+        fresh = Kernel(calls_it.python, linked=True)  # with an empty cell
+        with pytest.raises(reason if isinstance(reason, type) else type(reason)):
+            fresh(1.0)
+    assert fresh(1.0) == 4.0
 
 
 @pytest.mark.parametrize("given", [(True, False, True), (False, True, False), (False, False, True)])
