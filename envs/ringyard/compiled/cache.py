@@ -8,13 +8,13 @@ import pickle
 import shutil
 import sys
 import tempfile
-import time
 import warnings
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import numba
@@ -23,56 +23,26 @@ from platformdirs import user_cache_path
 from ringyard.compiled.numba_internals import NullCache, deserialize, dumps, processor, serialize
 from ringyard.errors import ConfigurationWarning
 
-#: least number of kernels to compile that is worth a message
-_MIN_REPORTED = 24
-_expected = 0
-_pending: set[str] = set()
-
-
-def _print(text: str, end: str = "\n") -> None:
-    print(text, end=end, file=sys.stderr, flush=True)
+#: seconds that a compilation takes before it is worth a message
+_REPORTED_SECONDS = 0.5
 
 
 @contextmanager
-def report_compilation(name: str, missing: list[str]) -> Iterator[None]:
-    """Print that a kernel and those it calls are compiled: a line of progress, or one before and after.
+def report_compilation(name: str) -> Iterator[None]:
+    """Say on standard error that a kernel is compiled, if that takes long.
 
     Meanwhile Python does not look for garbage, which takes a tenth of the time.
     """
-    global _expected
-    if missing and gc.isenabled():
-        gc.disable()
-        try:
-            with report_compilation(name, missing):
-                yield
-        finally:
-            gc.enable()
-        return
-    if len(missing) < _MIN_REPORTED or _pending:
-        yield
-        return
-    begin = time.monotonic()
-    _pending.update(missing)
-    _expected = len(missing)
-    short = name.rpartition(".")[2][:28]
-    _print(f"ringyard: compiling {short} and {_expected} kernels, once for this machine")
-    how = "compilation stopped after"
+    text = f"ringyard: compiling {name}, once for this machine\n"
+    message, collects = Timer(_REPORTED_SECONDS, sys.stderr.write, [text]), gc.isenabled()
+    message.start()
+    gc.disable()
     try:
         yield
-        how = "compiled in"
     finally:
-        _pending.clear()
-        clear = "\r\x1b[K" if sys.stderr.isatty() else ""
-        _print(f"{clear}ringyard: {how} {time.monotonic() - begin:.0f} s")
-
-
-def report_kernel(name: str) -> None:
-    """Note that the machine code of the kernel `name` is there, compiled or from the disk."""
-    if name in _pending:
-        _pending.discard(name)
-        if sys.stderr.isatty():
-            short = ".".join(name.split(".")[-2:])
-            _print(f"\r\x1b[K  {_expected - len(_pending)} of {_expected}: {short}", end="")
+        message.cancel()
+        if collects:
+            gc.enable()
 
 
 #: packages of this project, each of which imports only those before it
@@ -207,13 +177,11 @@ class DiskCache(NullCache):  # type: ignore[misc]
         with suppress(AttributeError, ImportError, pickle.UnpicklingError, EOFError):  # types that are gone
             key, payload = pickle.loads(data)
             if key == self._key(signature):
-                report_kernel(key[0])
                 return deserialize(context, payload)
         return None
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
         """Keep `compiled`, the machine code for `signature`, if it can be serialised."""
-        report_kernel(f"{self._function.__module__}.{self._function.__qualname__}")
         file = self._file(signature)
         reduced = serialize(compiled)
         if file is None or reduced is None:

@@ -3,9 +3,9 @@
 import ctypes
 import functools
 import importlib
-import inspect
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from types import FunctionType
 from typing import Any, Self, TypeVar, cast
 
@@ -63,21 +63,6 @@ def _copy_function(function: Callable[..., Any], suffix: str, names: dict[str, A
     functools.update_wrapper(copy, original)
     copy.__qualname__ = f"{original.__qualname__}.{suffix}"
     return copy
-
-
-def _kernels_within(function: Any, seen: set["Kernel"]) -> Iterator["Kernel"]:
-    """Yield kernels that a function calls, callees first, not those `seen`, nor inside linked ones."""
-    # the kernels that a Python function names
-    names = function.__code__.co_names
-    values = [function.__globals__.get(name) for name in names]
-    modules = [value for value in values if inspect.ismodule(value)]
-    values += [getattr(module, name, None) for module in modules for name in names]
-    for value in [value for value in values if isinstance(value, Kernel)]:
-        if value not in seen:
-            seen.add(value)
-            if not value.linked:
-                yield from _kernels_within(value.python, seen)
-            yield value
 
 
 def _import_name(module: str, name: str) -> Any:
@@ -196,33 +181,21 @@ class Kernel(ByName):
     @LockedCachedProperty
     def outside(self) -> Any:
         """The dispatcher that Python calls. Numba looks at the types of arguments."""
-        dispatcher, cache = self._dispatcher(_copy_function(self._compiled, "from_python", {}))
+        function = _copy_function(self._compiled, "from_python", {})
+        dispatcher, cache = self._dispatcher(function, no_cfunc_wrapper=True)
         compile_signature = dispatcher.compile
 
         def compile_announced(signature: Any) -> Any:
-            missing = [] if cache.has(signature) else self.missing()
-            with report_compilation(self.python.__qualname__, missing):
+            with nullcontext() if cache.has(signature) else report_compilation(self.name):
                 return compile_signature(signature)
 
         dispatcher.compile = compile_announced
         return dispatcher
 
-    def is_on_disk(self) -> bool:
-        """Whether there is machine code for the declared types."""
-        return self._inside[1].has(self.signature)
-
-    def missing(self) -> list[str]:
-        """Return the names of kernels in it that are not on disk, none for other packages."""
-        if is_third_party(self.python):
-            return []
-        parts = [one for one in _kernels_within(self.python, set()) if one.declares and not one.linked]
-        return [one.name for one in parts if not one.is_on_disk()]
-
     @LockedCachedProperty
     def address(self) -> int:
         """Address of the machine code of a linked kernel, in Numba's calling convention."""
-        missing = [] if self.is_on_disk() else self.missing()
-        with report_compilation(self.name, missing):
+        with nullcontext() if self._inside[1].has(self.signature) else report_compilation(self.name):
             return address_of(self.declared)
 
     def call(self, context: Any, builder: Any, arguments: Any) -> Any:
