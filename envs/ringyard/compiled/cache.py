@@ -51,14 +51,12 @@ OWN_PACKAGES = ("ringyard", "ringyard_baselines", "ringyard_agents")
 _MAX_FOLDERS = 16
 
 
-def _sources(module: str) -> list[Path]:
-    """Return the Python files that may take part in the kernels of an imported module.
+def _sources(package: str) -> list[Path]:
+    """Return the Python files that may take part in the kernels of an imported package.
 
-    They are the files of this project that name this package (the module's project package and those before
-    it, or all). For a module of another package they include all of its files, or else those beside the
-    module.
+    They are the files of this project that name `ringyard.compiled` (those of the package and of the packages
+    before it, or all). For another package they include all of its files, or those beside a lone module.
     """
-    package = module.partition(".")[0]
     house = OWN_PACKAGES[: OWN_PACKAGES.index(package) + 1] if package in OWN_PACKAGES else OWN_PACKAGES
     specs = [spec for spec in map(find_spec, house) if spec is not None]
     folders = [folder for spec in specs for folder in spec.submodule_search_locations or ()]
@@ -87,16 +85,15 @@ def _warn_not_stored(folder: Path, reason: str) -> None:
 
 
 @functools.cache
-def folder_of(module: str) -> Path | None:
-    """Return the folder of machine code of a module's package. None, with a warning, if it is not writable.
+def folder_of(package: str) -> Path | None:
+    """Return the folder of machine code of a package. None, with a warning, if it is not writable.
 
     It lies in RINGYARD_CACHE_DIR, in NUMBA_CACHE_DIR or in the user's cache folder. Its name has a hash of
     all sources that may take part and of the versions of Numba and Python. Of folders with other hashes,
     those used last are kept.
     """
-    package = module.partition(".")[0]
     digest = hashlib.sha256(repr((numba.__version__, sys.version)).encode())
-    for file in _sources(module):
+    for file in _sources(package):
         digest.update(file.read_bytes())
     named = os.environ.get("RINGYARD_CACHE_DIR") or os.environ.get("NUMBA_CACHE_DIR")
     base = Path(named) if named else user_cache_path("ringyard") / "kernels"
@@ -144,7 +141,7 @@ class DiskCache(NullCache):  # type: ignore[misc]
         code = self._function.__code__
         if self._function.__closure__ or not Path(code.co_filename).is_file():
             return None
-        return folder_of(self._function.__module__)
+        return folder_of(self._function.__module__.partition(".")[0])
 
     @property
     def cache_path(self) -> str:
