@@ -259,7 +259,7 @@ def _raise_failure() -> None:
     raise NotLoadedError
 
 
-@ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+@ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)  # type: ignore[untyped-decorator]
 def _load_kernel(name: bytes, cell: int) -> int:
     """Return the address of a linked kernel, and store it at `cell`, for the next call from there."""
     try:
