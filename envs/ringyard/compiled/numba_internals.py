@@ -36,22 +36,10 @@ from ringyard.errors import ConfigurationError
 if config.DISABLE_JIT:
     raise ConfigurationError("NUMBA_DISABLE_JIT=1 switches off the compiler that Ringyard runs on; unset it")
 
-__all__ = [  # what is imported here for others, and PRIVATE
-    "ALLOC_FLAG_IDX",
-    "PICKLE_BUFSZ_IDX",
-    "PICKLE_BUF_IDX",
-    "PRIVATE",
-    "AbstractTemplate",
-    "AttributeTemplate",
-    "NullCache",
-    "cgutils",
-    "dumps",
-    "global_compiler_lock",
-    "infer_global",
-    "ir",
-    "llvm",
-    "signature",
-]
+# what is imported here for others, and PRIVATE
+__all__ = ["ALLOC_FLAG_IDX", "PICKLE_BUFSZ_IDX", "PICKLE_BUF_IDX", "PRIVATE", "AbstractTemplate"]
+__all__ += ["AttributeTemplate", "NullCache", "cgutils", "dumps", "global_compiler_lock", "infer_global"]
+__all__ += ["ir", "llvm", "signature"]
 
 #: {what numba has as an attribute: what for}
 PRIVATE = {
