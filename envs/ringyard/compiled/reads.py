@@ -54,8 +54,8 @@ def _fields_read(function: Hashable, others: tuple[type[Record], ...], questions
 
 
 @cache
-def _hints_of(owner: type) -> dict[str, Any]:
-    return typing.get_type_hints(owner, include_extras=True)
+def _hints_of(owner: Any) -> dict[str, Any]:
+    return typing.get_type_hints(owner, include_extras=True) if inspect.isclass(owner) else {}
 
 
 def _attributes_and_texts(code: CodeType) -> tuple[set[str], set[str]]:
@@ -135,7 +135,7 @@ def _type_of(node: ast.expr, types: dict[str, Any]) -> Any:
         return types.get(node.id)
     if isinstance(node, ast.Attribute):
         owner = _type_of(node.value, types)
-        return _hints_of(owner).get(node.attr) if inspect.isclass(owner) else None
+        return _hints_of(owner).get(node.attr)
     if isinstance(node, ast.Subscript):
         many = _type_of(node.value, types)
         index = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
