@@ -10,8 +10,11 @@ NAME ?= quickstart
 # what tests, checks and the site need
 setup: $(VENV)/.installed
 
+# compiles the simulator for all commands and tests while pip installs
 $(VENV)/.installed: $(VENV)/.runnable
-	$(RUN)python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(RUN)python -c 'import gymnasium, ringyard; env = gymnasium.make_vec("ringyard/Cluster-v0", num_envs=2); \
+		_, info = env.reset(seed=0); env.step(info["action_mask"].argmax(axis=1))' & \
+		$(RUN)python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]" && wait
 	touch $@
 
 # what training and comparing need

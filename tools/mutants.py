@@ -12,6 +12,7 @@ import contextlib
 import gc
 import hashlib
 import importlib
+import inspect
 import json
 import os
 import random
@@ -169,10 +170,25 @@ def _kernels() -> list[Any]:
     return [one for one in gc.get_objects() if isinstance(one, ByName)]
 
 
+def _kernels_within(function: Any, seen: set[Any]) -> Iterator[Any]:
+    """Yield kernels that a function calls, not those `seen`, nor inside linked ones."""
+    from ringyard.compiled.functions import Kernel
+
+    names = function.__code__.co_names
+    values = [function.__globals__.get(name) for name in names]
+    modules = [value for value in values if inspect.ismodule(value)]
+    values += [getattr(module, name, None) for module in modules for name in names]
+    for value in [value for value in values if isinstance(value, Kernel)]:
+        if value not in seen:
+            seen.add(value)
+            if not value.linked:
+                yield from _kernels_within(value.python, seen)
+            yield value
+
+
 def load_mutant(path: Path, tree: ast.Module, function: str) -> None:
     """Let this process import the mutant, or have its functions, and compile the kernels that contain it."""
     from ringyard.compiled.cache import DiskCache
-    from ringyard.compiled.functions import _kernels_within
 
     code = compile(tree, str(path), "exec")
     get_code: Any = SourceFileLoader.get_code
@@ -181,7 +197,7 @@ def load_mutant(path: Path, tree: ast.Module, function: str) -> None:
         return code if Path(loader.path) == path else get_code(loader, name)
 
     def contains(python: Any) -> bool:
-        inlined = [kernel.python for kernel in _kernels_within(python, set(), False) if not kernel.linked]
+        inlined = [kernel.python for kernel in _kernels_within(python, set()) if not kernel.linked]
         return any(
             Path(one.__code__.co_filename) == path and function in ("", _full_name(one))
             for one in (python, *inlined)

@@ -11,6 +11,7 @@ import typing
 from dataclasses import dataclass
 from enum import Flag
 from typing import Any, TypeVar, dataclass_transform
+from zlib import crc32
 
 import numpy as np
 from numba import from_dtype, types
@@ -36,7 +37,8 @@ class BundleType(types.Opaque):  # type: ignore[misc]
 
     def __init__(self, name: str, fields: dict[str, Any]) -> None:
         self.fields = fields
-        super().__init__(name=f"Bundle({name}: {', '.join(map(str, fields.values()))})")
+        # short, since it is part of the name of each kernel that receives one, in Python and in machine code
+        super().__init__(name=f"{name}-{crc32(str(fields).encode()):08x}")
 
 
 class BundleTupleType(types.Opaque):  # type: ignore[misc]

@@ -1,19 +1,20 @@
 """Machine code on disk: a file for each kernel and signature, in a folder named by a hash of the sources."""
 
 import functools
+import gc
 import hashlib
 import os
 import pickle
 import shutil
 import sys
 import tempfile
-import time
 import warnings
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import numba
@@ -22,45 +23,26 @@ from platformdirs import user_cache_path
 from ringyard.compiled.numba_internals import NullCache, deserialize, dumps, processor, serialize
 from ringyard.errors import ConfigurationWarning
 
-#: least number of kernels to compile that is worth a message
-_MIN_REPORTED = 24
-_expected = 0
-_pending: set[str] = set()
-
-
-def _print(text: str, end: str = "\n") -> None:
-    print(text, end=end, file=sys.stderr, flush=True)
+#: seconds that a compilation takes before it is worth a message
+_REPORTED_SECONDS = 0.5
 
 
 @contextmanager
-def report_compilation(name: str, missing: list[str]) -> Iterator[None]:
-    """Print that a kernel and those it calls are compiled: a line of progress, or one before and after."""
-    global _expected
-    if len(missing) < _MIN_REPORTED or _pending:
-        yield
-        return
-    begin = time.monotonic()
-    _pending.update(missing)
-    _expected = len(missing)
-    short = name.rpartition(".")[2][:28]
-    _print(f"ringyard: compiling {short} and {_expected} kernels, once for this machine")
-    how = "compilation stopped after"
+def report_compilation(name: str) -> Iterator[None]:
+    """Say on standard error that a kernel is compiled, if that takes long.
+
+    Meanwhile Python does not look for garbage, which takes a tenth of the time.
+    """
+    text = f"ringyard: compiling {name}, once for this machine\n"
+    message, collects = Timer(_REPORTED_SECONDS, sys.stderr.write, [text]), gc.isenabled()
+    message.start()
+    gc.disable()
     try:
         yield
-        how = "compiled in"
     finally:
-        _pending.clear()
-        clear = "\r\x1b[K" if sys.stderr.isatty() else ""
-        _print(f"{clear}ringyard: {how} {time.monotonic() - begin:.0f} s")
-
-
-def report_kernel(name: str) -> None:
-    """Note that the machine code of the kernel `name` is there, compiled or from the disk."""
-    if name in _pending:
-        _pending.discard(name)
-        if sys.stderr.isatty():
-            short = ".".join(name.split(".")[-2:])
-            _print(f"\r\x1b[K  {_expected - len(_pending)} of {_expected}: {short}", end="")
+        message.cancel()
+        if collects:
+            gc.enable()
 
 
 #: packages of this project, each of which imports only those before it
@@ -69,14 +51,12 @@ OWN_PACKAGES = ("ringyard", "ringyard_baselines", "ringyard_agents")
 _MAX_FOLDERS = 16
 
 
-def _sources(module: str) -> list[Path]:
-    """Return the Python files that may take part in the kernels of an imported module.
+def _sources(package: str) -> list[Path]:
+    """Return the Python files that may take part in the kernels of an imported package.
 
-    They are the files of this project that name this package (the module's project package and those before
-    it, or all). For a module of another package they include all of its files, or else those beside the
-    module.
+    They are the files of this project that name `ringyard.compiled` (those of the package and of the packages
+    before it, or all). For another package they include all of its files, or those beside a lone module.
     """
-    package = module.partition(".")[0]
     house = OWN_PACKAGES[: OWN_PACKAGES.index(package) + 1] if package in OWN_PACKAGES else OWN_PACKAGES
     specs = [spec for spec in map(find_spec, house) if spec is not None]
     folders = [folder for spec in specs for folder in spec.submodule_search_locations or ()]
@@ -105,16 +85,15 @@ def _warn_not_stored(folder: Path, reason: str) -> None:
 
 
 @functools.cache
-def folder_of(module: str) -> Path | None:
-    """Return the folder of machine code of a module's package. None, with a warning, if it is not writable.
+def folder_of(package: str) -> Path | None:
+    """Return the folder of machine code of a package. None, with a warning, if it is not writable.
 
     It lies in RINGYARD_CACHE_DIR, in NUMBA_CACHE_DIR or in the user's cache folder. Its name has a hash of
     all sources that may take part and of the versions of Numba and Python. Of folders with other hashes,
     those used last are kept.
     """
-    package = module.partition(".")[0]
     digest = hashlib.sha256(repr((numba.__version__, sys.version)).encode())
-    for file in _sources(module):
+    for file in _sources(package):
         digest.update(file.read_bytes())
     named = os.environ.get("RINGYARD_CACHE_DIR") or os.environ.get("NUMBA_CACHE_DIR")
     base = Path(named) if named else user_cache_path("ringyard") / "kernels"
@@ -151,19 +130,18 @@ class DiskCache(NullCache):  # type: ignore[misc]
 
     A file is written beside its place and then moved there. It ends with a checksum, since Numba would run a
     damaged file as machine code. Damaged files are compiled anew. Nothing is kept of closures and of
-    functions without a file (notebooks). `link` registers the linked kernels that the machine code calls.
+    functions without a file (notebooks).
     """
 
-    def __init__(self, function: Any, link: Callable[[], None]) -> None:
+    def __init__(self, function: Any) -> None:
         self._function = function
-        self._link = link
 
     @functools.cached_property
     def _folder(self) -> Path | None:
         code = self._function.__code__
         if self._function.__closure__ or not Path(code.co_filename).is_file():
             return None
-        return folder_of(self._function.__module__)
+        return folder_of(self._function.__module__.partition(".")[0])
 
     @property
     def cache_path(self) -> str:
@@ -189,7 +167,6 @@ class DiskCache(NullCache):  # type: ignore[misc]
 
     def load_overload(self, signature: Any, context: Any) -> Any:
         """Return what is kept for `signature`, ready to run in Numba's `context`, or None."""
-        self._link()
         file = self._file(signature)
         data = file.read_bytes() if file is not None and file.is_file() else b""
         if not data or _with_checksum(data[:-4]) != data:
@@ -197,13 +174,11 @@ class DiskCache(NullCache):  # type: ignore[misc]
         with suppress(AttributeError, ImportError, pickle.UnpicklingError, EOFError):  # types that are gone
             key, payload = pickle.loads(data)
             if key == self._key(signature):
-                report_kernel(key[0])
                 return deserialize(context, payload)
         return None
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
         """Keep `compiled`, the machine code for `signature`, if it can be serialised."""
-        report_kernel(f"{self._function.__module__}.{self._function.__qualname__}")
         file = self._file(signature)
         reduced = serialize(compiled)
         if file is None or reduced is None:

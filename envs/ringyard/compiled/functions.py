@@ -1,10 +1,11 @@
 """Kernels: functions compiled to machine code on first use and kept on disk."""
 
+import ctypes
 import functools
 import importlib
-import inspect
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from types import FunctionType
 from typing import Any, Self, TypeVar, cast
 
@@ -16,20 +17,25 @@ from numba.extending import lower_builtin, typeof_impl
 from ringyard.compiled.cache import OWN_PACKAGES, DiskCache, report_compilation
 from ringyard.compiled.numba_internals import (
     AbstractTemplate,
+    InlinedCompiler,
     address_of,
     cgutils,
     compiled_for,
     emit_call,
     function_type,
     global_compiler_lock,
+    ir,
     llvm,
     set_cache,
 )
 from ringyard.compiled.records import Record, signature_of
 from ringyard.errors import ConfigurationError
 
-#: linked kernels that each call through an interface needs
-_RAISING_KERNELS: list["Kernel"] = []
+#: {module and qualified name: linked kernel}
+_LINKED: dict[str, "Kernel"] = {}
+#: why the kernel that machine code called last could not be loaded
+_FAILURES: list[BaseException] = []
+_POINTER = ir.IntType(8).as_pointer()
 F = TypeVar("F", bound=Callable[..., Any])
 #: whether to validate this project's functions too, as those of other packages always are
 VALIDATE_ALL = os.environ.get("RINGYARD_CHECK", "") not in ("", "0")
@@ -57,21 +63,6 @@ def _copy_function(function: Callable[..., Any], suffix: str, names: dict[str, A
     functools.update_wrapper(copy, original)
     copy.__qualname__ = f"{original.__qualname__}.{suffix}"
     return copy
-
-
-def _kernels_within(function: Any, seen: set["Kernel"], through_linked: bool) -> Iterator["Kernel"]:
-    """Yield kernels that a function calls, callees first, not those `seen`, nor inside linked ones."""
-    # the kernels that a Python function names
-    names = function.__code__.co_names
-    values = [function.__globals__.get(name) for name in names]
-    modules = [value for value in values if inspect.ismodule(value)]
-    values += [getattr(module, name, None) for module in modules for name in names]
-    for value in [value for value in values if isinstance(value, Kernel)]:
-        if value not in seen:
-            seen.add(value)
-            if through_linked or not value.linked:
-                yield from _kernels_within(value.python, seen, through_linked)
-            yield value
 
 
 def _import_name(module: str, name: str) -> Any:
@@ -126,8 +117,8 @@ class Kernel(ByName):
         self.linked = linked
         self.raises = raises
         self.is_guarded = guarded
-        if raises:
-            _RAISING_KERNELS.append(self)
+        if linked:
+            _LINKED[self.name] = self
 
     @LockedCachedProperty
     def signature(self) -> Any:
@@ -153,30 +144,22 @@ class Kernel(ByName):
         kernels = {name: value.guarded for name, value in values.items() if isinstance(value, Kernel)}
         return _copy_function(self.python, "guarded", kernels)
 
-    def _dispatcher(self, function: Any, **wrappers: bool) -> tuple[Any, DiskCache]:
-        """Return Numba's dispatcher, and its disk cache, which needs the linked kernels that it calls."""
-
-        def link() -> None:
-            for one in _kernels_within(self.python, set(), through_linked=False):
-                if one.linked:
-                    one.link()
-            if not self.raises:
-                for raising in _RAISING_KERNELS:
-                    raising.link()
-
+    def _dispatcher(self, function: Any, **options: Any) -> tuple[Any, DiskCache]:
+        """Return Numba's dispatcher with these `options` of `njit`, and its disk cache."""
         # _nrt=False: kernels allocate nothing, so they need no reference counts; counting the state's arrays
         # cost ten times the work of a short loop over servers
         dispatcher = numba.njit(
-            nogil=True, error_model="numpy", _nrt=self.raises, boundscheck=self.is_guarded, **wrappers
+            nogil=True, error_model="numpy", _nrt=self.raises, boundscheck=self.is_guarded, **options
         )(function)
-        cache = DiskCache(function, link)
+        cache = DiskCache(function)
         set_cache(cache, dispatcher)
         return dispatcher, cache
 
     @LockedCachedProperty
     def _inside(self) -> tuple[Any, DiskCache]:
         """The dispatcher that other kernels call, without wrappers for Python."""
-        return self._dispatcher(self._compiled, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+        options = {} if self.linked else {"pipeline_class": InlinedCompiler}
+        return self._dispatcher(self._compiled, no_cpython_wrapper=True, no_cfunc_wrapper=True, **options)
 
     @LockedCachedProperty
     def inside(self) -> Any:
@@ -198,45 +181,40 @@ class Kernel(ByName):
     @LockedCachedProperty
     def outside(self) -> Any:
         """The dispatcher that Python calls. Numba looks at the types of arguments."""
-        dispatcher, cache = self._dispatcher(_copy_function(self._compiled, "from_python", {}))
+        function = _copy_function(self._compiled, "from_python", {})
+        dispatcher, cache = self._dispatcher(function, no_cfunc_wrapper=True)
         compile_signature = dispatcher.compile
 
         def compile_announced(signature: Any) -> Any:
-            missing = [] if cache.has(signature) else self.missing()
-            with report_compilation(self.python.__qualname__, missing):
+            with nullcontext() if cache.has(signature) else report_compilation(self.name):
                 return compile_signature(signature)
 
         dispatcher.compile = compile_announced
         return dispatcher
 
-    def is_on_disk(self) -> bool:
-        """Whether there is machine code for the declared types."""
-        return self._inside[1].has(self.signature)
-
-    def missing(self) -> list[str]:
-        """Return the names of kernels in it without machine code on disk, none for other packages."""
-        if is_third_party(self.python):
-            return []
-        parts = [one for one in _kernels_within(self.python, set(), through_linked=True) if one.declares]
-        return [one.name for one in parts if not one.is_on_disk()]
-
     @LockedCachedProperty
     def address(self) -> int:
-        """Address of the machine code for the declared types, in Numba's calling convention."""
-        return address_of(self.declared)
-
-    def link(self) -> None:
-        """Register the kernel's name with the linker."""
-        llvm.add_symbol(self.name, self.address)
+        """Address of the machine code of a linked kernel, in Numba's calling convention."""
+        with nullcontext() if self._inside[1].has(self.signature) else report_compilation(self.name):
+            return address_of(self.declared)
 
     def call(self, context: Any, builder: Any, arguments: Any) -> Any:
-        """Emit a call of the kernel by its name (`context`, `builder`, `arguments`: Numba's)."""
-        self.link()
-        kind = function_type(context, self.signature)
-        function = cgutils.get_or_insert_function(builder.module, kind, self.name)
+        """Emit a call of the kernel, which is loaded at its first call (`context`, ...: Numba's)."""
+        module, name = builder.module, f"address of {self.name}"
+        if name not in module.globals:
+            made = ir.GlobalVariable(module, _POINTER, name)
+            made.linkage, made.initializer = "internal", _POINTER(None)
+        cell = module.globals[name]
+        address = cgutils.alloca_once_value(builder, builder.load(cell))
+        with cgutils.if_unlikely(builder, cgutils.is_null(builder, builder.load(address))):
+            kind = ir.FunctionType(_POINTER, [_POINTER, _POINTER.as_pointer()])
+            load = cgutils.get_or_insert_function(module, kind, "ringyard_load_kernel")
+            load.attributes.add("cold")
+            builder.store(builder.call(load, [context.insert_const_string(module, self.name), cell]), address)
+        kind = function_type(context, self.signature).as_pointer()
+        function = builder.bitcast(builder.load(address), kind)
         status, result = emit_call(context, builder, function, self.signature, arguments)
         if self.raises:
-            function.attributes.add("cold")
             context.call_conv.return_status_propagate(builder, status)
             return result
         with cgutils.if_unlikely(builder, status.is_error):
@@ -258,7 +236,7 @@ def kernel(function: F) -> F:
 
 
 def linked_kernel(function: F) -> F:
-    """Decorate a function that is compiled by itself and called by name, which suits large functions."""
+    """Decorate a function that is compiled by itself, at its first call, which suits large functions."""
     made: Any = Kernel(function, linked=True, guarded=is_third_party(function))
     return made
 
@@ -267,6 +245,34 @@ def raising_kernel(function: F) -> F:
     """Decorate a linked kernel that always raises, also exceptions with values, and never returns."""
     made: Any = Kernel(function, linked=True, raises=True)
     return made
+
+
+class NotLoadedError(Exception):
+    """Raised by machine code that called a kernel which could not be loaded: becomes what stopped that."""
+
+    def __init__(self) -> None:
+        raise _FAILURES.pop()
+
+
+@raising_kernel
+def _raise_failure() -> None:
+    raise NotLoadedError
+
+
+@ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)  # type: ignore[untyped-decorator]
+def _load_kernel(name: bytes, cell: int) -> int:
+    """Return the address of a linked kernel, and store it at `cell`, for the next call from there."""
+    try:
+        address = _LINKED[name.decode()].address
+    except BaseException as error:  # an interrupt too: what C calls can raise nothing
+        _FAILURES.append(error)
+        failing: Any = _raise_failure
+        return int(failing.address)
+    ctypes.c_void_p.from_address(cell).value = address
+    return int(address)
+
+
+llvm.add_symbol("ringyard_load_kernel", ctypes.cast(_load_kernel, ctypes.c_void_p).value)
 
 
 @typeof_impl.register(Kernel)  # type: ignore[untyped-decorator]

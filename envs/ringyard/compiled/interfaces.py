@@ -9,12 +9,12 @@ from typing import Any, TypeVar, cast
 from numba import types
 from numba.extending import intrinsic, lower_builtin, models, register_model
 
-from ringyard.compiled.cache import report_compilation
 from ringyard.compiled.functions import (
     VALIDATE_ALL,
     ByName,
     Kernel,
     LockedCachedProperty,
+    NotLoadedError,
     is_third_party,
     raising_kernel,
 )
@@ -60,6 +60,8 @@ class RaisedInPluginError(_MachineCodeError):
 
     def __init__(self, function: int, pickled: int, size: int) -> None:
         raised, arguments, _ = pickle.loads(string_at(pickled, size))
+        if raised is NotLoadedError:  # no error of the function
+            raise NotLoadedError
         text = ", ".join(map(str, arguments or ()))
         super().__init__(f"{_NAMES[function]} raised {raised.__name__}: {text}")
 
@@ -185,7 +187,7 @@ class CompiledFunction(ByName):
         self.python = function
         self.protocol = protocol
         self.validated = VALIDATE_ALL or is_third_party(function)
-        self._kernel = Kernel(function, linked=False, guarded=self.validated)
+        self._kernel = Kernel(function, linked=True, guarded=self.validated)
         self.signature = self._kernel.signature = protocol.signature
 
     @LockedCachedProperty
@@ -195,10 +197,8 @@ class CompiledFunction(ByName):
         Raises:
             PluginError: it cannot be compiled.
         """
-        missing = [] if self._kernel.is_on_disk() else self._kernel.missing()
         try:
-            with report_compilation(self.name, missing):
-                address = self._kernel.address
+            address = self._kernel.address
         except Exception as error:  # numba lets errors of many kinds through
             lines = [line for line in str(error).splitlines() if line and not line.startswith("Failed in")]
             raise PluginError(

@@ -16,7 +16,10 @@ from numba.core.caching import NullCache
 
 # where the parts of an exception raised by machine code lie: calls through interfaces add the function's name
 from numba.core.callconv import ALLOC_FLAG_IDX, PICKLE_BUF_IDX, PICKLE_BUFSZ_IDX
-from numba.core.compiler import CompileResult  # for what `PRIVATE` names of it
+from numba.core.codegen import JITCodeLibrary  # what holds the machine code of a kernel
+
+# how a kernel is compiled, and what comes of that, for what `PRIVATE` names of it
+from numba.core.compiler import Compiler, CompileResult, compile_result
 
 # Numba compiles under this lock: a thread that compiles could wait for a second one beside it for ever
 from numba.core.compiler_lock import global_compiler_lock
@@ -33,22 +36,10 @@ from ringyard.errors import ConfigurationError
 if config.DISABLE_JIT:
     raise ConfigurationError("NUMBA_DISABLE_JIT=1 switches off the compiler that Ringyard runs on; unset it")
 
-__all__ = [  # what is imported here for others, and PRIVATE
-    "ALLOC_FLAG_IDX",
-    "PICKLE_BUFSZ_IDX",
-    "PICKLE_BUF_IDX",
-    "PRIVATE",
-    "AbstractTemplate",
-    "AttributeTemplate",
-    "NullCache",
-    "cgutils",
-    "dumps",
-    "global_compiler_lock",
-    "infer_global",
-    "ir",
-    "llvm",
-    "signature",
-]
+# what is imported here for others, and PRIVATE
+__all__ = ["ALLOC_FLAG_IDX", "PICKLE_BUFSZ_IDX", "PICKLE_BUF_IDX", "PRIVATE", "AbstractTemplate"]
+__all__ += ["AttributeTemplate", "NullCache", "cgutils", "dumps", "global_compiler_lock", "infer_global"]
+__all__ += ["ir", "llvm", "signature"]
 
 #: {what numba has as an attribute: what for}
 PRIVATE = {
@@ -60,6 +51,8 @@ PRIVATE = {
     "numba.core.compiler.CompileResult._rebuild": "a compiled function from what is kept on disk",
     "numba.core.codegen.CodeLibrary.has_dynamic_globals": "whether machine code holds addresses",
     "numba.core.codegen.JITCodeLibrary.get_pointer_to_function": "where machine code begins",
+    "numba.core.codegen.CPUCodeLibrary._optimize_final_module": "functions compiled into others do not",
+    "numba.core.codegen.CPUCodeLibrary._finalize_final_module": "machine code, of linked kernels alone",
     "numba.core.funcdesc.FunctionDescriptor.llvm_func_name": "what machine code is called",
     "numba.core.callconv.CPUCallConv.get_function_type": "machine code calls machine code",
     "numba.core.callconv.CPUCallConv.call_function": "machine code calls machine code",
@@ -75,6 +68,42 @@ def processor() -> tuple[str, str, str]:
     return llvm.get_default_triple(), config.CPU_NAME or llvm.get_host_cpu_name(), features
 
 
+class InlinedLibrary(JITCodeLibrary):  # type: ignore[misc]
+    """A function that is only compiled into others: LLVM's code for it, from which no machine code is made.
+
+    Its callers optimise it with themselves.
+    """
+
+    @property
+    def codegen(self) -> "InlinedLibrary":
+        """What sets the environment of functions in machine code: none, here."""
+        return self
+
+    def set_env(self, name: str, environment: Any) -> None:
+        """Do nothing, since callers set it in their own machine code."""
+
+    def _optimize_final_module(self) -> None:
+        """Leave that to callers."""
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        self._finalized = True
+
+    def get_pointer_to_function(self, name: str) -> int:
+        """Return 0: it has no machine code."""
+        self._ensure_finalized()
+        return 0
+
+
+class InlinedCompiler(Compiler):  # type: ignore[misc]
+    """Numba's compiler of functions that are only compiled into others."""
+
+    def compile_extra(self, function: Any) -> CompileResult:
+        """Compile a Python function."""
+        self.state.library = InlinedLibrary(self.state.targetctx.codegen(), function.__qualname__)
+        return super().compile_extra(function)
+
+
 def set_cache(cache: NullCache, dispatcher: Any) -> None:
     """Let `dispatcher` read and store machine code in `cache`."""
     dispatcher._cache = cache
@@ -82,13 +111,39 @@ def set_cache(cache: NullCache, dispatcher: Any) -> None:
 
 def serialize(compiled: CompileResult) -> Any:
     """Return what to pickle of a compiled function, None if it contains addresses of this process."""
-    return None if compiled.library.has_dynamic_globals else compiled._reduce()
+    library = compiled.library
+    if library.has_dynamic_globals:
+        return None
+    if isinstance(library, InlinedLibrary):
+        description = compiled.fndesc
+        description.typemap = description.calltypes = None  # large, and needed by the compiler alone
+        return library.serialize_using_bitcode(), description, compiled.environment, compiled.signature
+    reduced = compiled._reduce()
+    for environment in reduced[-1]:  # of functions compiled into it
+        library.codegen.set_env(environment.env_name, environment)
+    return reduced
 
 
 def deserialize(context: Any, reduced: Any) -> CompileResult:
     """Return the compiled function that `reduced` of `serialize` stands for, in a dispatcher's `context`."""
     rtsys.initialize(context)
-    return CompileResult._rebuild(context, *reduced)
+    (name, kind, data), *others = reduced
+    if kind != "bitcode":
+        return CompileResult._rebuild(context, *reduced)
+    library = InlinedLibrary(context.codegen(), name)
+    library._final_module = llvm.parse_bitcode(data)
+    library._finalized = True
+    description, environment, signature = others
+    return compile_result(
+        target_context=context,
+        typing_context=context.typing_context,
+        library=library,
+        environment=environment,
+        entry_point=context.get_executable(library, description, environment),
+        fndesc=description,
+        signature=signature,
+        objectmode=False,
+    )
 
 
 def compiled_for(dispatcher: Any, declared: Any) -> CompileResult:

@@ -53,6 +53,11 @@ def _fields_read(function: Hashable, others: tuple[type[Record], ...], questions
     return frozenset(names)
 
 
+@cache
+def _hints_of(owner: Any) -> dict[str, Any]:
+    return typing.get_type_hints(owner, include_extras=True) if inspect.isclass(owner) else {}
+
+
 def _attributes_and_texts(code: CodeType) -> tuple[set[str], set[str]]:
     """Return attributes and texts in a function's code and in the functions inside it."""
     steps = dis.get_instructions(code)
@@ -130,8 +135,7 @@ def _type_of(node: ast.expr, types: dict[str, Any]) -> Any:
         return types.get(node.id)
     if isinstance(node, ast.Attribute):
         owner = _type_of(node.value, types)
-        hints = typing.get_type_hints(owner, include_extras=True) if inspect.isclass(owner) else {}
-        return hints.get(node.attr)
+        return _hints_of(owner).get(node.attr)
     if isinstance(node, ast.Subscript):
         many = _type_of(node.value, types)
         index = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]

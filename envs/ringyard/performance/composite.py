@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import numpy as np
 
 from ringyard.checks import NonNegative, checked
-from ringyard.compiled import FloatVector, implements, kernel, to_int
+from ringyard.compiled import FloatVector, implements, kernel, linked_kernel, to_int
 from ringyard.errors import ConfigurationError
 from ringyard.fabric import FABRIC_COLUMNS, Bandwidth, Fabric, latency_seconds, ring_bytes_per_second
 from ringyard.performance.host_resources import LoadedMemory, cpu_job_seconds, input_seconds, useful_cores
@@ -54,7 +54,7 @@ def _ring_seconds(job: Job, parameters: FloatVector) -> float:
     return ring + latency_seconds(parameters, fabric, job.num_gpus)
 
 
-@kernel
+@linked_kernel
 def _parameter_server_seconds(job: Job, parameters: FloatVector) -> float:
     """Seconds of a synchronous step of a parameter-server job with one worker per GPU."""
     row = _TABLE + job.model * COEFFICIENTS

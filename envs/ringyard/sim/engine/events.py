@@ -49,7 +49,7 @@ def is_round(now: float, seconds: float) -> bool:
     return next_round(float(np.nextafter(now, -np.inf)), seconds) == now
 
 
-@kernel
+@linked_kernel
 def _halve_timeline(state: State, b: int) -> None:
     """Merge pairs of timeline bins, so that the bins cover twice the time."""
     bins = state.timeline.shape[1]
@@ -143,7 +143,7 @@ def _fail_server(state: State, b: int, s: int, physics: Physics) -> None:
     fail_server(state, b, s)
 
 
-@kernel
+@linked_kernel
 def _fail_and_repair_due(state: State, b: int, physics: Physics) -> None:
     """Fail or repair each server that is due, and draw its next change."""
     cluster = state.clusters[b]
@@ -177,7 +177,7 @@ def _first_late(state: State, b: int) -> int:
     return -1
 
 
-@kernel
+@linked_kernel
 def _block_late(state: State, b: int, physics: Physics) -> bool:
     """Block the late jobs one by one. Return whether there were any."""
     j = _first_late(state, b)
@@ -203,7 +203,7 @@ def _end_due(state: State, b: int, physics: Physics) -> None:
             become_predictable(state, b, j)
 
 
-@kernel
+@linked_kernel
 def _cancel_due(state: State, b: int, physics: Physics) -> None:
     """Cancel each job that its user withdraws now, and block each that has reached its deadline."""
     cluster = state.clusters[b]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ringyard.compiled import kernel
+from ringyard.compiled import kernel, linked_kernel
 from ringyard.errors import SchedulerError
 from ringyard.state.arrays import State
 from ringyard.state.progress import remaining_iterations
@@ -46,7 +46,7 @@ def is_livelocked(state: State, b: int) -> bool:
     return cluster.steps_at_moment > _max_steps(cluster.num_jobs) or cluster.futile_changes > 0
 
 
-@kernel
+@linked_kernel
 def _check_progress(state: State, b: int) -> None:
     """Note whether any job did any work since the last check."""
     cluster = state.clusters[b]

@@ -111,7 +111,7 @@ def update_ring_rates(state: State, b: int, j: int, sign: int, physics: Physics)
             _update_rate(state, b, k, physics)
 
 
-@kernel
+@linked_kernel
 def _update_all_ring_rates(state: State, b: int, newcomer: int, physics: Physics) -> None:
     """Fill all links anew and update all rings with a new share, except `newcomer` (-1: none)."""
     if not update_max_min_shares(state, b, newcomer):
@@ -151,7 +151,7 @@ def update_neighbour_rates(state: State, b: int, j: int, physics: Physics) -> No
         head = state.slots[b, head].next_server_slot
 
 
-@kernel
+@linked_kernel
 def sample_straggler(cluster: ClusterRecord, job: Job, j: int) -> None:
     """Draw the slowest worker of `job` (row `j`, in `cluster`): log-normal of mean 1 each, at least 1."""
     variance = np.log(1.0 + cluster.straggler_cv**2)
