@@ -226,8 +226,8 @@ def test_any_number_of_threads_gives_equal_bytes(name, scores, monkeypatch):
     setting = replace(setting, num_workloads=8)
     monkeypatch.setattr("ringyard.mdp.batch.usable_cores", lambda: 3)
     seen = []
-    for threads in (1, 2, 3):
-        env = ClusterVectorEnv(70, setting, "SameStep", num_threads=threads)
+    for threads in (1, 2, 3):  # parts of 270, 135 and 90 clusters, of which only the last are not prefetched
+        env = ClusterVectorEnv(270, setting, "SameStep", num_threads=threads)
         seen.append(play(env, np.random.default_rng(1), 40))
     assert seen[0].tobytes() == seen[1].tobytes() == seen[2].tobytes()
 

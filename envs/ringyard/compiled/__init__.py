@@ -33,6 +33,7 @@ from ringyard.compiled.records import (
     f8,
     i4,
     i8,
+    prefetch,
     take_rows,
     u8,
 )
@@ -41,5 +42,5 @@ __all__ = ["BoolMatrix", "BoolVector", "Float32Cube", "Float32Matrix", "Float32V
 __all__ += ["FloatMatrix", "FloatVector", "Int32Matrix", "Int32Vector", "IntMatrix", "IntVector"]
 __all__ += ["CompiledFunction", "Record", "Records1", "Records2", "Records3", "bundle", "take_rows", "to_int"]
 __all__ += ["entry_point", "error_message", "field_reader", "field_writer", "function_address", "implements"]
-__all__ += ["interface", "is_validated", "kernel", "linked_kernel", "raise_plugin_error"]
+__all__ += ["interface", "is_validated", "kernel", "linked_kernel", "prefetch", "raise_plugin_error"]
 __all__ += ["UIntVector", "f4", "f8", "i4", "i8", "u8"]

@@ -10,6 +10,8 @@ import numpy as np
 from numba import extending, from_dtype, types
 from numpy.typing import NDArray
 
+from ringyard.compiled.numba_internals import cgutils, ir
+
 # annotations of fields: the type for type checkers, and how the field is stored
 i4 = Annotated[int, np.int32]
 i8 = Annotated[int, np.int64]
@@ -221,3 +223,27 @@ def _take_rows(context: Any, builder: Any, signature: Any, arguments: Any) -> An
         part.strides = builder.insert_value(part.strides, part.itemsize, 0)
         parts.append(part._getvalue())
     return context.make_tuple(builder, signature.return_type, parts)
+
+
+@extending.intrinsic  # type: ignore[untyped-decorator]
+def _prefetch(context: Any, place: Any, num_bytes: Any) -> Any:
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        word, option, address = ir.IntType(64), ir.IntType(32), cgutils.voidptr_t
+        begin, count = arguments
+        if isinstance(place, types.Array):
+            array = context.make_array(place)(context, builder, begin)
+            begin, size = array.data, builder.mul(array.nitems, array.itemsize)
+            count = builder.select(builder.icmp_signed("<", size, count), size, count)
+        kind = ir.FunctionType(ir.VoidType(), [address, option, option, option])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        begin = builder.ptrtoint(begin, word)
+        ends = builder.and_(begin, word(-64)), builder.add(begin, count), word(64)
+        with cgutils.for_range_slice(builder, *ends) as (line, _):  # into the second-level cache
+            builder.call(function, [builder.inttoptr(line, address), option(0), option(2), option(1)])
+        return context.get_dummy_value()
+
+    return types.void(place, types.int64), emit
+
+
+#: in kernels: start to load the first bytes, at most so many, of a record or array into the processor's cache
+prefetch: Callable[[Any, int], None] = _prefetch

@@ -19,6 +19,7 @@ from ringyard.compiled import (
     interface,
     is_validated,
     kernel,
+    prefetch,
     raise_plugin_error,
     to_int,
 )
@@ -38,6 +39,9 @@ _OUT_OF_RANGE = error_message(
     "observation {function} wrote {got} at position {there:.0f} of its row; expected a value from"
     " -{expected:.0f} to {expected:.0f}"
 )
+
+#: least clusters to prefetch (fewer stay in the cache), most jobs of one, bytes of an array, bytes of a job
+_PREFETCH_CLUSTERS, _PREFETCH_JOBS, _PREFETCH_BYTES, _JOB_BYTES = 128, 16, 4096, 192
 
 # state of an episode after a step
 ONGOING, DONE, TRUNCATED, STALLED = 0, 1, 2, 3
@@ -174,6 +178,31 @@ def _check_row(row: Float32Vector, function: int) -> None:
 
 
 @kernel
+def _prefetch_arrays(state: State, episode: Episode, out: StepOutputs, b: int) -> None:
+    """Start to load what a step of cluster `b` reads and writes, but for its jobs."""
+    prefetch(state.clusters[b], _PREFETCH_BYTES)
+    prefetch(state.servers[b], _PREFETCH_BYTES)
+    prefetch(state.slots[b], _PREFETCH_BYTES)
+    prefetch(state.gpus[b], _PREFETCH_BYTES)
+    prefetch(state.links[b], _PREFETCH_BYTES)
+    prefetch(state.waiting[b], _PREFETCH_BYTES)
+    prefetch(state.running[b], 4 * _PREFETCH_JOBS)
+    prefetch(episode.placement_contexts[b], _PREFETCH_BYTES)
+    prefetch(out.observations[b], _PREFETCH_BYTES)
+
+
+@kernel
+def _prefetch_jobs(state: State, b: int) -> None:
+    """Start to load the first running, waiting and arriving jobs of cluster `b`, after its arrays."""
+    cluster = state.clusters[b]
+    for i in range(min(cluster.num_running, _PREFETCH_JOBS)):
+        prefetch(state.jobs[b, state.running[b, i]], _JOB_BYTES)
+    for i in range(min(cluster.num_waiting, _PREFETCH_JOBS)):
+        prefetch(state.jobs[b, max(state.waiting[b, cluster.first_waiting + i], 0)], _JOB_BYTES)
+    prefetch(state.jobs[b, cluster.next_arrival], _JOB_BYTES)
+
+
+@kernel
 def step(
     state: State,
     episode: Episode,
@@ -205,7 +234,10 @@ def step(
     """
     stalled = 0
     has_action = phase == STEP
-    for b in clusters:
+    for i, b in enumerate(clusters):
+        if has_action and len(clusters) >= _PREFETCH_CLUSTERS and i + 2 < len(clusters):
+            _prefetch_arrays(state, episode, out, clusters[i + 2])
+            _prefetch_jobs(state, clusters[i + 1])
         end = ONGOING
         if has_action:
             end = to_int(out.ends[b])  # an episode may end before its first action

@@ -116,63 +116,67 @@ TIMELINE_COLUMNS = 2  # waiting jobs, busy GPUs (both integrated over the bin)
 class Job(Record):
     """One job: what it asks for, what it holds, its progress."""
 
-    # read for every proposed place
+    # read at each step. The step of many clusters prefetches these and the next fields, up to `straggler`
     status: i4
     num_gpus: i4  # held while running, to ask for next while waiting. 0: CPU-only
-    demand_class: i4  # jobs of one class ask for identical resources
     num_servers: i4  # servers spanned
-    compute_seconds: f8  # GPU seconds of an iteration at the present batch, reference GPU
-    gradient_bytes: f8
-    contenders: f8  # rings that share the job's worst link, itself included. 0: one server
-    isolated_iteration_seconds: f8
-    progress_per_iteration: f8  # base iterations that one present iteration is worth
-    min_gpus: i4
-    kind: i4  # JobKind
-    # changed at every event
+    predictable: i4  # now
     remaining_iterations: f8  # of the base batch, at updated_seconds
     iteration_seconds: f8  # per iteration of the base batch, as things are now
     updated_seconds: f8  # when progress was last brought up to date
     pause_ends_seconds: f8  # without progress until then, after a start or change
-    next_event_seconds: f8  # its end, or when it becomes predictable
-    end_seconds: f8  # expected while running, final when done
+    prediction_factor: f8  # predicted / true remaining time
+    isolated_iteration_seconds: f8
     attained_service: f8  # GPU seconds held, at updated_seconds
-    run_seconds: f8  # seconds with resources held, at updated_seconds
-    first_slot: i4  # head of the job's chain of GPU slots, -1 if none
-    heap_position: i4
-    visit_mark: i4  # scratch mark of one pass over jobs
-    predictable: i4  # now
     last_start_seconds: f8
-    last_stop_seconds: f8
     submit_seconds: f8
-    isolated_seconds: f8  # run time alone on consolidated GPUs
     total_iterations: f8  # of the base batch
-    priority: f8  # order of the waiting list, ascending, with ties by row
-    # further fields that performance models read
+    demand_class: i4  # jobs of one class ask for identical resources
+    # read for every proposed place
+    min_gpus: i4
+    kind: i4  # JobKind
+    uses_host_resources: i4  # whether its workers hold more of their servers than GPUs: cores, RAM, storage
+    gpu_memory_bytes: i8  # on each GPU, at the present batch
+    gradient_bytes: f8
+    compute_seconds: f8  # GPU seconds of an iteration at the present batch, reference GPU
+    contenders: f8  # rings that share the job's worst link, itself included. 0: one server
     overlap_exponent: f8  # of its transfers with its computing, 1: one after the other
     gpu_speed: f8  # of the slowest GPU held at the present batch, reference GPU = 1
-    fixed_share: f8  # of compute_seconds, at the present batch: what does not depend on it
     sharing_slowdown: f8  # on the worst GPU held, 1: alone
     bandwidth_slowdown: f8  # of accesses to memory, worst server, at least 1
     storage_seconds_per_byte: f8  # for one worker, on the worst server. 0: storage slows no job
+    progress_per_iteration: f8  # base iterations that one present iteration is worth
     straggler: f8  # slowest worker's noise, 1: none
     batch_size: f8  # global batch, samples
     samples_per_core_second: f8  # of the input pipeline. inf: never the bottleneck
-    model: i4  # position in the catalogue. Its length: no model
-    parameter_servers: i4
-    cores_per_server_task: i4
-    uses_host_resources: i4  # whether its workers hold more of their servers than GPUs: cores, RAM, storage
-    asked_gpus: i4
-    asked_parameter_servers: i4
-    memory_bandwidth_cap: f8  # share of its memory bandwidth it may use, in (0, 1]
-    new_contenders: f8  # scratch of `update_max_min_shares`
-    link_share: f8  # weight of its ring where rings share a link
-    link_load: f8  # what its ring, if it spans servers, adds to the load of each of its links
     loading_serial_share: f8  # of the input pipeline, that more cores do not speed up
     stored_bytes: f8  # mean bytes of a sample that are read from storage: what its workers' RAM does not hold
     # [resources] held by each worker (CPU-only: in all). 0: not counted
     _per_worker: Annotated[int, tuple(one.per_worker for one in RESOURCES)]
     cores_per_worker: i8
     ram_per_worker: i8  # bytes
+    # changed at events of the job
+    next_event_seconds: f8  # its end, or when it becomes predictable
+    end_seconds: f8  # expected while running, final when done
+    run_seconds: f8  # seconds with resources held, at updated_seconds
+    first_slot: i4  # head of the job's chain of GPU slots, -1 if none
+    heap_position: i4
+    visit_mark: i4  # scratch mark of one pass over jobs
+    asked_gpus: i4
+    last_stop_seconds: f8
+    isolated_seconds: f8  # run time alone on consolidated GPUs
+    priority: f8  # order of the waiting list, ascending, with ties by row
+    predictable_from: f8  # fraction of its iterations after which it is predictable. inf: never
+    # further fields that performance models read
+    fixed_share: f8  # of compute_seconds, at the present batch: what does not depend on it
+    model: i4  # position in the catalogue. Its length: no model
+    parameter_servers: i4
+    cores_per_server_task: i4
+    asked_parameter_servers: i4
+    memory_bandwidth_cap: f8  # share of its memory bandwidth it may use, in (0, 1]
+    new_contenders: f8  # scratch of `update_max_min_shares`
+    link_share: f8  # weight of its ring where rings share a link
+    link_load: f8  # what its ring, if it spans servers, adds to the load of each of its links
     # further fields that change
     first_start_seconds: f8
     forgiven_service: f8  # GPU seconds a scheduler disregards (Tiresias' promotion)
@@ -180,7 +184,6 @@ class Job(Record):
     fair_share_integral: f8  # Integral.FAIR_SHARE at submission, and over the job's life once it is done
     remaining_at_last_stop: f8  # remaining_iterations at the last stop
     computed_seconds: f8  # GPU seconds computed. While it runs: until its end, at the present speed
-    gpu_memory_bytes: i8  # on each GPU, at the present batch
     num_racks: i4  # racks spanned
     server: i4  # of a running CPU-only job, else -1
     next_cpu_job: i4  # next CPU-only job of the same server, -1 at the end
@@ -204,8 +207,6 @@ class Job(Record):
     asked_ram: i8
     sample_bytes: f8  # of one sample on storage. 0: it reads nothing there
     dataset_bytes: f8
-    predictable_from: f8  # fraction of its iterations after which it is predictable. inf: never
-    prediction_factor: f8  # predicted / true remaining time
     loss_noise: f8  # standard deviation of a point of its loss curve
     cancel_seconds: f8  # when its user cancels it. inf: never
     deadline_seconds: f8  # when it is blocked (`ringyard.sim.engine.events`). inf: never
