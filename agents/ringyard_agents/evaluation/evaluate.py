@@ -67,10 +67,6 @@ class _CacheKey:
     text: str
     config: Mapping[str, Any] = field(compare=False)
 
-    @classmethod
-    def of(cls, config: Mapping[str, Any]) -> "_CacheKey":
-        return cls(repr(config), config)
-
 
 @functools.lru_cache(maxsize=64)
 def _cached_object(key: _CacheKey) -> Any:
@@ -79,7 +75,7 @@ def _cached_object(key: _CacheKey) -> Any:
 
 def build_object(config: Mapping[str, Any]) -> Any:
     """Return the object of a plain config. Equal configs share one object, so files are read once."""
-    return _cached_object(_CacheKey.of(config))
+    return _cached_object(_CacheKey(repr(config), config))
 
 
 def make_simulator(
@@ -177,6 +173,7 @@ def run_scheduler(scheduler: Scheduler, task: EvaluationTask) -> RunResult:
     begin = time.perf_counter()
     run(sim, scheduler, np.random.default_rng((task.seed, task.workload, 1)))
     wall = time.perf_counter() - begin
+    environment = _CacheKey(repr(task.environment), task.environment)
     return RunResult(
         label=task.label,
         workload=task.workload,
@@ -185,7 +182,7 @@ def run_scheduler(scheduler: Scheduler, task: EvaluationTask) -> RunResult:
         capabilities=scheduler.capabilities,
         published=scheduler.published,
         metrics=sim.metrics(task.measured_jobs),
-        bounds=_bounds(_CacheKey.of(task.environment), task.workload, task.seed, tuple(task.measured_jobs)),
+        bounds=_bounds(environment, task.workload, task.seed, tuple(task.measured_jobs)),
         times=job_times(sim.state, 0, sim.jobs, task.measured_jobs),
         timeline=timeline(sim.state, 0),
         wall_seconds=wall,

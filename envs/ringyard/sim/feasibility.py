@@ -103,7 +103,7 @@ def find_shortfall(state: State, b: int, j: int, shape: Shape, places: Int32Vect
 
 def requested_shape(state: State, b: int, allocation: Allocation) -> tuple[Shape, NDArray[np.int32]]:
     """Return the shape that an allocation asks for, else as the job has it, and [GPUs] ids or [1] server."""
-    job = state.jobs[b, allocation.job]
+    job: Any = state.jobs[b, allocation.job]
     cpu_only = allocation.server is not None and int(job["kind"]) == JobKind.CPU_ONLY
     places = (allocation.server,) if cpu_only else allocation.gpu_ids
     present = job.view(_SHAPE_RECORD).item()
@@ -114,7 +114,7 @@ def requested_shape(state: State, b: int, allocation: Allocation) -> tuple[Shape
 
 def current_allocation(state: State, b: int, j: int) -> Allocation:
     """Return what job `j` of cluster `b` of `state` holds. No GPUs and no server if it does not run."""
-    job = state.jobs[b, j]
+    job: Any = state.jobs[b, j]
     server = int(job["server"])
     shape = dict(zip(SHAPE_FIELDS, job.view(_SHAPE_RECORD).item(), strict=True))
     gpu_ids = tuple(gpus_of(state, b, j).tolist())

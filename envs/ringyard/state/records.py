@@ -14,7 +14,7 @@ from ringyard.resources import CORES, RESOURCES
 
 
 class _Code(IntEnum):
-    """Codes that arrays hold. NumPy finds at once that comparisons are its own, instead of by an exception."""
+    """Codes of columns. Comparisons with arrays are NumPy's, which it finds without an exception."""
 
     __array_ufunc__ = np.ndarray.__array_ufunc__
 

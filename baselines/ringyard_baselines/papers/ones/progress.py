@@ -92,10 +92,7 @@ def _add_gradients(
     hidden: FloatMatrix,
     out: FloatVector,
 ) -> None:
-    """Add the gradients of -ln Beta(done, b) of the `chosen` rows at their progress to `change`.
-
-    Arrays are those of `_fit`.
-    """
+    """Add gradients of -ln Beta(done, b) of the `chosen` rows at their progress to `change` (see `_fit`)."""
     for i in range(len(chosen)):
         _activate(rows[chosen[i]], network, hidden[i])
     for i in range(0, len(chosen), 4):
