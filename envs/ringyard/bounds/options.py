@@ -39,7 +39,7 @@ from ringyard.state.gpu_effects import slowness_on
 from ringyard.state.records import Job, JobKind
 
 _COARSE_STEP, _FINE_STEP = 1.15, 1.01  # ratios between batches tried
-_MOST_KNOWN = 10_000  # jobs whose options are kept for other workloads
+_MOST_KNOWN = 10_000  # number of jobs with options that are kept for other workloads
 _COLUMNS = 4
 _RATE, _TYPES, _GPUS, _CORES = range(_COLUMNS)
 
