@@ -108,7 +108,8 @@ def _falls(
     column: Callable[[str], NDArray[Any]], epochs: NDArray[np.int64], seed: int
 ) -> NDArray[np.float64]:
     """Return the shares of their fall that losses have made [jobs] after `epochs` [jobs]."""
-    falls = np.nan_to_num(profile_values("metric_half")[column("model")], nan=DEFAULT_HALF)
+    known = profile_values("metric_half")[column("model")]
+    falls = np.where(np.isnan(known), DEFAULT_HALF, known)
     rows, curves = (column(name).astype(np.int64) for name in ("row", "loss_curve"))
     _write_falls(np.uint64(seed), rows, curves, epochs, falls, column("loss_noise").astype(np.float64))
     return falls

@@ -5,7 +5,7 @@ import functools
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,6 @@ from ringyard.profiles import catalogue
 from ringyard.sim.metrics import JobTimes, Metrics, Window, job_times, measured_rows, timeline
 from ringyard.sim.simulator import Simulator
 from ringyard.state.random_numbers import derive_seed
-from ringyard_agents.config.compose import to_plain
 from ringyard_agents.evaluation.process_pool import run_in_processes
 from ringyard_baselines.scheduler import Capabilities, Scheduler, check_capabilities, run
 
@@ -61,18 +60,22 @@ class EvaluationTask:
     measured_jobs: Window = (0.0, 1.0)
 
 
+@dataclass(frozen=True)
+class _CacheKey:
+    """A config as the key of a cache, by its text."""
+
+    text: str
+    config: Mapping[str, Any] = field(compare=False)
+
+
 @functools.lru_cache(maxsize=64)
-def _cached_object(config: str) -> Any:
-    return instantiate(OmegaConf.create(config), _convert_="all")
-
-
-def _config_text(config: Mapping[str, Any]) -> str:
-    return OmegaConf.to_yaml(OmegaConf.create(dict(config)))
+def _cached_object(key: _CacheKey) -> Any:
+    return instantiate(OmegaConf.create(dict(key.config)), _convert_="all")
 
 
 def build_object(config: Mapping[str, Any]) -> Any:
     """Return the object of a plain config. Equal configs share one object, so files are read once."""
-    return _cached_object(_config_text(config))
+    return _cached_object(_CacheKey(repr(config), config))
 
 
 def make_simulator(
@@ -153,9 +156,9 @@ def check_tasks(tasks: Sequence[EvaluationTask]) -> int:
 
 
 @functools.lru_cache(maxsize=4096)
-def _bounds(environment: str, workload: int, seed: int, measured_jobs: Window) -> LowerBounds:
+def _bounds(environment: _CacheKey, workload: int, seed: int, measured_jobs: Window) -> LowerBounds:
     """Lower bounds of a workload. They are equal for all schedulers and can take longer than a run."""
-    sim = make_simulator(to_plain(OmegaConf.create(environment)), workload, seed, None)
+    sim = make_simulator(environment.config, workload, seed, None)
     return simulation_bounds(sim, measured_jobs)
 
 
@@ -170,6 +173,7 @@ def run_scheduler(scheduler: Scheduler, task: EvaluationTask) -> RunResult:
     begin = time.perf_counter()
     run(sim, scheduler, np.random.default_rng((task.seed, task.workload, 1)))
     wall = time.perf_counter() - begin
+    environment = _CacheKey(repr(task.environment), task.environment)
     return RunResult(
         label=task.label,
         workload=task.workload,
@@ -178,7 +182,7 @@ def run_scheduler(scheduler: Scheduler, task: EvaluationTask) -> RunResult:
         capabilities=scheduler.capabilities,
         published=scheduler.published,
         metrics=sim.metrics(task.measured_jobs),
-        bounds=_bounds(_config_text(task.environment), task.workload, task.seed, tuple(task.measured_jobs)),
+        bounds=_bounds(environment, task.workload, task.seed, tuple(task.measured_jobs)),
         times=job_times(sim.state, 0, sim.jobs, task.measured_jobs),
         timeline=timeline(sim.state, 0),
         wall_seconds=wall,

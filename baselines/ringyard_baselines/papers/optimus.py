@@ -69,11 +69,12 @@ class Optimus(Scheduler):
         """Return {job: (workers, servers)} to begin with, in order of submission while GPUs last."""
         left = num_gpu_slots(view, self.placement)
         sizes = {}
-        kind = view.column("kind")
-        for job, least in zip(jobs, fewest_gpus(view, np.array(jobs, dtype=np.int64)).tolist(), strict=True):
+        rows = np.array(jobs, dtype=np.int64)
+        with_servers = (view.column("kind")[rows] == JobKind.PARAMETER_SERVER).astype(int).tolist()
+        for job, least, servers in zip(jobs, fewest_gpus(view, rows).tolist(), with_servers, strict=True):
             if least <= left:
                 left -= least
-                sizes[job] = (least, int(kind[job] == JobKind.PARAMETER_SERVER))
+                sizes[job] = (least, servers)
         return sizes
 
     def _grow(self, view: SchedulingView, sizes: dict[int, tuple[int, int]], left: dict[int, float]) -> None:

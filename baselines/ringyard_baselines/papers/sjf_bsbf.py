@@ -78,6 +78,8 @@ class SjfBsbf(Scheduler):
     ) -> Allocation | None:
         """Place a job on free GPUs and those of the best partners, on one server if one has enough."""
         size = int(view.column("asked_gpus")[job])
+        if size > plan.num_open_gpus:
+            return None
         holders, free = plan.jobs_of_gpu, plan.gpu_is_free
         resident = np.where((holders >= 0).sum(axis=1) == 1, holders.max(axis=1), -1)
         wait = self._shared(view, job, resident, left)

@@ -63,6 +63,9 @@ _LEAST_WHITENESS = (0.6, 24.0)
 _LEFT = np.geomspace(0.02, 50.0, 60)
 _STEEPNESS = np.geomspace(0.02, 10.0, 30)
 
+#: [left, steepness] height of the curve where the loss is 0
+_END = 1.0 / (1.0 + _LEFT[:, None] + _STEEPNESS)
+
 
 class LossForecast(NamedTuple):
     """What a loss log says about a job's end."""
@@ -92,16 +95,16 @@ def forecast(iterations: NDArray[np.float64], loss: NDArray[np.float64]) -> Loss
     if count < FEWEST_POINTS:
         return LossForecast(count)
     curves = 1.0 / (iterations / iterations[-1] + _STEEPNESS[:, None])  # [steepness, points]
-    end = 1.0 / (1.0 + _LEFT[:, None] + _STEEPNESS)  # [left, steepness], where the loss is 0
-    projected = curves @ loss - end * loss.sum()
-    size = np.maximum(projected, 0.0) / ((curves**2).sum(1) - 2.0 * end * curves.sum(1) + count * end**2)
-    errors = np.maximum(loss @ loss - size * projected, 1e-12 * (1.0 + loss @ loss))
+    projected, squares = curves @ loss - _END * loss.sum(), loss @ loss
+    norms = (curves**2).sum(1) - 2.0 * _END * curves.sum(1) + count * _END**2
+    size = np.maximum(projected, 0.0) / norms
+    errors = np.maximum(squares - size * projected, 1e-12 * (1.0 + squares))
     best, steepness = np.unravel_index(int(np.argmin(errors)), errors.shape)
     likelihood = ((errors[best, steepness] / errors) ** ((count - 2) / 2)).sum(axis=1)
     likelihood /= likelihood.sum()
     middle = int(np.searchsorted(np.cumsum(likelihood), 0.5))
     near = np.abs(np.log(_LEFT / _LEFT[middle])) <= np.log(2.0)
-    noise = loss - size[best, steepness] * (curves[steepness] - end[best, steepness])
+    noise = loss - size[best, steepness] * (curves[steepness] - _END[best, steepness])
     fall = ((loss - loss.mean()) ** 2).sum() / errors[best, steepness]
     least = _LEAST_WHITENESS[0] + _LEAST_WHITENESS[1] / count
     white = (np.diff(noise) ** 2).sum() >= least * (noise @ noise)

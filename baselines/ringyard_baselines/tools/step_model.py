@@ -39,22 +39,22 @@ class StepModels:
 
     def __init__(self, points: Points) -> None:
         self._points = points
-        self._fits: dict[int, tuple[float, ...]] = {}
+        self._fits: dict[int, list[float]] = {}  # the first coefficient x the batch, then the others
 
     def seconds(self, view: SchedulingView, job: int, workers: int, servers: int) -> float:
         """Predict seconds per step with the batch that the job asks for."""
         if job not in self._fits:
             self._fits[job] = self._fit(view, job)
         a, b, c, d, e = self._fits[job]
-        batch = float(view.column("base_batch")[job])
-        return a * batch / workers + b + c * workers / max(servers, 1) + d * workers + e * servers
+        return a / workers + b + c * workers / max(servers, 1) + d * workers + e * servers
 
-    def _fit(self, view: SchedulingView, job: int) -> tuple[float, ...]:
+    def _fit(self, view: SchedulingView, job: int) -> list[float]:
         workers, servers = self._points(view, job)
         own = np.full(len(workers), job)
         seconds = isolated_iteration_seconds(view, own, workers, parameter_servers=servers)
-        design = speed_features(float(view.column("base_batch")[job]), workers, servers)
-        return tuple(fit_seconds(design, seconds).tolist())
+        batch = float(view.column("base_batch")[job])
+        first, *others = fit_seconds(speed_features(batch, workers, servers), seconds).tolist()
+        return [first * batch, *others]
 
 
 def spread_sizes(view: SchedulingView, job: int, count: int) -> NDArray[np.float64]:

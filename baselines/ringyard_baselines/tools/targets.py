@@ -2,21 +2,18 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ringyard import Allocation, PlacementPlan, PlacementRule, SchedulingView
-from ringyard.sim.feasibility import SHAPE_FIELDS
+from ringyard.sim.feasibility import SHAPE_FIELDS, shape_values
 from ringyard.state.records import JobKind
 from ringyard_baselines.scheduler import REQUESTED, Capabilities
 
 #: {field of an allocation that can fall back to the job's request: column of the request}
 _FALLBACKS = {name: column for name, (column, kind) in REQUESTED.items() if kind is Capabilities.CORES}
-
-_shape_values = attrgetter(*SHAPE_FIELDS)
 
 
 class Target(NamedTuple):
@@ -113,7 +110,7 @@ def _shape_changes(view: SchedulingView, targets: Sequence[Target]) -> list[bool
     """Return whether each target of a running job names a shape that the job does not have [targets]."""
     if not targets:
         return []
-    named = [_shape_values(target.shape or Allocation(target.job)) for target in targets]
+    named = [shape_values(target.shape or Allocation(target.job)) for target in targets]
     wanted = np.array(named, dtype=np.float64)  # a field that is None becomes NaN
     columns = view.select([target.job for target in targets])
     current = np.column_stack([columns.column(name) for name in SHAPE_FIELDS])

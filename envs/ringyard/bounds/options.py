@@ -19,6 +19,7 @@ Assumption: more cores, fewer neighbours and an unshared link slow no job. It ho
 of this package.
 """
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -38,6 +39,7 @@ from ringyard.state.gpu_effects import slowness_on
 from ringyard.state.records import Job, JobKind
 
 _COARSE_STEP, _FINE_STEP = 1.15, 1.01  # ratios between batches tried
+_MOST_KNOWN = 10_000  # number of jobs with options that are kept for other workloads
 _COLUMNS = 4
 _RATE, _TYPES, _GPUS, _CORES = range(_COLUMNS)
 
@@ -256,6 +258,12 @@ def _least_excess(state: State, models: NDArray[np.int32], jobs_per_gpu: int) ->
     return found * (1.0 - 1e-9)  # sums of excesses are rounded (`gpu_effects.summable`)
 
 
+@functools.lru_cache(maxsize=4)
+def _known_options(physics: Physics, limits: tuple[bytes, ...]) -> dict[bytes, NDArray[np.float64]]:
+    """Return {record of a job: its options} as found so far, also in other workloads, in equal conditions."""
+    return {}
+
+
 def job_options(sim: Simulator) -> JobOptions:
     """Return the options of the jobs of a simulation, run or not."""
     jobs = prepare_jobs(sim.jobs, sim.cluster, sim.performance, constant(0.0))
@@ -282,7 +290,10 @@ def job_options(sim: Simulator) -> JobOptions:
     sizes = int(np.minimum(jobs["max_gpus"] - jobs["min_gpus"], sim.cluster.num_gpus).max()) + 1
     most_runs = limits.slowness.shape[1] * limits.jobs_per_gpu * sizes
     out = np.zeros((max(most_runs, 1) * limits.most_cores, _COLUMNS))
-    known: dict[bytes, NDArray[np.float64]] = {}
+    conditions = [getattr(limits, name) for name in _Limits.__annotations__ if name != "scan"]
+    known = _known_options(sim.physics, tuple(np.asarray(one).tobytes() for one in conditions))
+    if len(known) > _MOST_KNOWN:
+        known.clear()
     tables = []
     alike = np.asarray(jobs)
     for j in range(len(jobs)):

@@ -1,5 +1,6 @@
 """Feasibility of allocations: whether the cluster can hold one now, and an error that says why not."""
 
+from operator import attrgetter
 from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
@@ -24,6 +25,10 @@ FITS, MEMORY, FIRST_RESOURCE = 0, 1, 2
 #: {field: type} of a `Shape`, except for num_gpus. Allocations and job records have fields of these names
 _HINTS = get_type_hints(Shape)
 SHAPE_FIELDS: dict[str, type] = {name: _HINTS[name] for name in _HINTS if name != "num_gpus"}
+shape_values = attrgetter(*SHAPE_FIELDS)
+
+#: the part of a job's record that is its shape
+_SHAPE_RECORD = Job.dtype[list(SHAPE_FIELDS)]
 
 
 class Shortfall(NamedTuple):
@@ -98,24 +103,20 @@ def find_shortfall(state: State, b: int, j: int, shape: Shape, places: Int32Vect
 
 def requested_shape(state: State, b: int, allocation: Allocation) -> tuple[Shape, NDArray[np.int32]]:
     """Return the shape that an allocation asks for, else as the job has it, and [GPUs] ids or [1] server."""
-    job = state.jobs[b, allocation.job]
-    places = allocation.gpu_ids
-    if job["kind"] == JobKind.CPU_ONLY and allocation.server is not None:
-        places = (allocation.server,)
-
-    def given(name: str, kind: type) -> Any:
-        value = getattr(allocation, name)
-        return kind(job[name] if value is None else value)
-
-    shape = Shape(len(allocation.gpu_ids), *(given(name, kind) for name, kind in SHAPE_FIELDS.items()))
-    return shape, np.array(places, dtype=np.int32)
+    job: Any = state.jobs[b, allocation.job]
+    cpu_only = allocation.server is not None and int(job["kind"]) == JobKind.CPU_ONLY
+    places = (allocation.server,) if cpu_only else allocation.gpu_ids
+    present = job.view(_SHAPE_RECORD).item()
+    given = zip(SHAPE_FIELDS.values(), shape_values(allocation), present, strict=True)
+    values = [own if value is None else kind(value) for kind, value, own in given]
+    return Shape(len(allocation.gpu_ids), *values), np.array(places, dtype=np.int32)
 
 
 def current_allocation(state: State, b: int, j: int) -> Allocation:
     """Return what job `j` of cluster `b` of `state` holds. No GPUs and no server if it does not run."""
-    job = state.jobs[b, j]
+    job: Any = state.jobs[b, j]
     server = int(job["server"])
-    shape = {name: kind(job[name]) for name, kind in SHAPE_FIELDS.items()}
+    shape = dict(zip(SHAPE_FIELDS, job.view(_SHAPE_RECORD).item(), strict=True))
     gpu_ids = tuple(gpus_of(state, b, j).tolist())
     return Allocation(j, gpu_ids, server=server if server >= 0 else None, **shape)
 
@@ -180,7 +181,7 @@ def validate_allocation(
         return None
     shape, places = requested_shape(state, b, allocation)
     _check_shape(job, j, shape, cluster)
-    if job["kind"] == JobKind.CPU_ONLY:
+    if int(job["kind"]) == JobKind.CPU_ONLY:
         if allocation.gpu_ids:
             raise PlacementError(
                 f"CPU-only job {j} is given gpu_ids {allocation.gpu_ids}; expected server and no gpu_ids"
@@ -291,6 +292,6 @@ def _check_capacity(
 
 def gpus_of(state: State, b: int, j: int) -> NDArray[np.int64]:
     """Return the [workers] ids of the GPUs that job `j` of cluster `b` of `state` holds, ascending."""
-    if state.jobs["kind"][b, j] == JobKind.CPU_ONLY:
+    if int(state.jobs["kind"][b, j]) == JobKind.CPU_ONLY:
         return np.zeros(0, np.int64)
     return state.place_scratch[b, : collect_places(state, b, j, state.place_scratch[b])].astype(np.int64)

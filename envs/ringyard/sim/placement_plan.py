@@ -3,7 +3,6 @@
 import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from operator import attrgetter
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,12 +22,11 @@ from ringyard.sim.engine.shape import (
     set_asked_shape,
     set_shape,
 )
-from ringyard.sim.feasibility import SHAPE_FIELDS, current_allocation, validate_allocation
+from ringyard.sim.feasibility import SHAPE_FIELDS, current_allocation, shape_values, validate_allocation
 from ringyard.sim.view import Occupancy, SchedulingView, unrestricted
 from ringyard.state.arrays import State
 from ringyard.state.records import JobKind
 
-_shape_values = attrgetter(*SHAPE_FIELDS)
 _NO_OVERRIDES = np.full(1 + len(SHAPE_FIELDS), np.nan)  # overrides nothing of a shape
 
 
@@ -176,7 +174,7 @@ class PlacementPlan(Occupancy):
         asks: tuple[object, ...] = (rule, int(record["demand_class"]))
         overrides = _NO_OVERRIDES
         if shape is not None:
-            asks += (len(shape.gpu_ids) or int(record["asked_gpus"]), *_shape_values(shape))
+            asks += (len(shape.gpu_ids) or int(record["asked_gpus"]), *shape_values(shape))
             overrides = np.array(asks[2:], np.float64)  # None becomes NaN
         if asks in self._unplaced:
             return None
@@ -252,7 +250,7 @@ class PlacementPlan(Occupancy):
 
     def _at(self, shape: Allocation, places: tuple[int, ...]) -> Allocation:
         """Return an allocation of this shape at the places."""
-        if self._state.jobs["kind"][self._b, shape.job] == JobKind.CPU_ONLY:
+        if int(self._state.jobs["kind"][self._b, shape.job]) == JobKind.CPU_ONLY:
             return shape.at(server=places[0])
         return shape.at(places)
 

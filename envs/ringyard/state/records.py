@@ -7,11 +7,19 @@ the same data without a copy.
 from enum import IntEnum
 from typing import Annotated
 
+import numpy as np
+
 from ringyard.compiled import Record, f8, field_reader, field_writer, i4, i8, u8
 from ringyard.resources import CORES, RESOURCES
 
 
-class JobStatus(IntEnum):
+class _Code(IntEnum):
+    """Codes of columns. Comparisons with arrays are NumPy's, which it finds without an exception."""
+
+    __array_ufunc__ = np.ndarray.__array_ufunc__
+
+
+class JobStatus(_Code):
     """Where a job is in its life: not yet submitted, waiting, holding resources, ended."""
 
     FUTURE = 0
@@ -20,7 +28,7 @@ class JobStatus(IntEnum):
     DONE = 3
 
 
-class JobKind(IntEnum):
+class JobKind(_Code):
     """How a job computes: workers in a ring, workers with parameter servers, or CPU cores only."""
 
     RING = 0
@@ -28,7 +36,7 @@ class JobKind(IntEnum):
     CPU_ONLY = 2
 
 
-class LossCurve(IntEnum):
+class LossCurve(_Code):
     """Family of a job's loss curve (`ringyard.learning_curves`).
 
     Plateaus, divergence, flat curves and random walks do not approach the job's target. The others do.
@@ -45,7 +53,7 @@ class LossCurve(IntEnum):
     RANDOM_WALK = 8
 
 
-class JobOutcome(IntEnum):
+class JobOutcome(_Code):
     """How a job ends: its work is done, it fails once it is done, its user cancels it, or it is blocked.
 
     Blocked jobs are rejected by the scheduler, or leave because their acceptable completion time cannot be
