@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.checks import Positive, PositiveInt, checked
-from ringyard.compiled import FloatMatrix, FloatVector, IntMatrix, IntVector, kernel
+from ringyard.compiled import FloatMatrix, FloatVector, IntMatrix, kernel
 from ringyard.learning_curves import DEFAULT_HALF, hyperbola
 from ringyard.profiles import catalogue, model_id
 from ringyard.workloads.papers import ONES_TASKS
@@ -42,66 +42,35 @@ def _tanh(x: float) -> float:
 
 
 @kernel
-def _activate(row: FloatVector, network: FloatVector, hidden: FloatVector) -> None:
-    """Write the network's `hidden` units [units] of a row."""
-    v, w, x, y, z = row[0], row[1], row[2], row[3], row[4]
+def _gradient(row: FloatVector, network: FloatVector, change: FloatVector) -> None:
+    """Add one row's gradient of -ln Beta(done, b) at its progress, by each parameter, to `change`.
+
+    `row` is [7], five inputs, epochs done, progress. `network` and `change` are as in `_fit`.
+    """
+    done, share = row[_INPUTS], row[_INPUTS + 1]
+    hidden = change[len(network) :]
     for u in range(_UNITS):
-        total = network[_BIAS + u] + network[u] * v
-        total = total + network[_UNITS + u] * w + network[2 * _UNITS + u] * x
-        hidden[u] = _tanh(total + network[3 * _UNITS + u] * y + network[4 * _UNITS + u] * z)
-
-
-@kernel
-def _sum_outputs(hidden: FloatMatrix, network: FloatVector, first: int, out: FloatVector) -> None:
-    """Write the network's outputs of four rows from `first` on. An addition waits for the one before."""
-    one, two, three, four = hidden[first], hidden[first + 1], hidden[first + 2], hidden[first + 3]
-    a = b = c = d = network[-1]
+        hidden[u] = network[_BIAS + u]
+    for i in range(_INPUTS):
+        for u in range(_UNITS):
+            hidden[u] += network[i * _UNITS + u] * row[i]
     for u in range(_UNITS):
-        weight = network[_OUT + u]
-        a += weight * one[u]
-        b += weight * two[u]
-        c += weight * three[u]
-        d += weight * four[u]
-    out[first], out[first + 1], out[first + 2], out[first + 3] = a, b, c, d
-
-
-@kernel
-def _add_gradient(
-    row: FloatVector, slope: float, hidden: FloatVector, network: FloatVector, change: FloatVector
-) -> None:
-    """Add one row's gradient by each parameter, `slope` by the output, to `change` [parameters]."""
-    v, w, x, y, z = row[0], row[1], row[2], row[3], row[4]
+        hidden[u] = _tanh(hidden[u])
+    out = network[-1]
+    for u in range(_UNITS):
+        out += network[_OUT + u] * hidden[u]
+    if out <= 0.0:
+        return
+    b = 1.0 + out
+    slope = _digamma(b) - _digamma(done + b) - np.log(1.0 - share)
     change[len(network) - 1] += slope
     for u in range(_UNITS):
         change[_OUT + u] += slope * hidden[u]
-        by_unit = slope * network[_OUT + u] * (1.0 - hidden[u] * hidden[u])
-        change[_BIAS + u] += by_unit
-        change[u] += by_unit * v
-        change[_UNITS + u] += by_unit * w
-        change[2 * _UNITS + u] += by_unit * x
-        change[3 * _UNITS + u] += by_unit * y
-        change[4 * _UNITS + u] += by_unit * z
-
-
-@kernel
-def _add_gradients(
-    rows: FloatMatrix,
-    chosen: IntVector,
-    network: FloatVector,
-    change: FloatVector,
-    hidden: FloatMatrix,
-    out: FloatVector,
-) -> None:
-    """Add gradients of -ln Beta(done, b) of the `chosen` rows at their progress to `change` (see `_fit`)."""
-    for i in range(len(chosen)):
-        _activate(rows[chosen[i]], network, hidden[i])
-    for i in range(0, len(chosen), 4):
-        _sum_outputs(hidden, network, i, out)
-    for i in range(len(chosen)):
-        if out[i] > 0.0:
-            row, b = rows[chosen[i]], 1.0 + out[i]
-            slope = _digamma(b) - _digamma(row[_INPUTS] + b) - np.log(1.0 - row[_INPUTS + 1])
-            _add_gradient(row, slope, hidden[i], network, change)
+        hidden[u] = slope * network[_OUT + u] * (1.0 - hidden[u] * hidden[u])
+        change[_BIAS + u] += hidden[u]
+    for i in range(_INPUTS):
+        for u in range(_UNITS):
+            change[i * _UNITS + u] += hidden[u] * row[i]
 
 
 @kernel
@@ -113,15 +82,12 @@ def _fit(
     decay: float,
     network: FloatVector,
     scratch: FloatMatrix,
-    hidden: FloatMatrix,
-    out: FloatVector,
 ) -> None:
     """Fit by Adam on the mean negative log likelihood, with weight decay added to the gradient.
 
     `rows` [rows, 7] are five inputs, epochs done and progress, `orders` [epochs, rows] their orders.
     `network` [parameters] holds each input's weights, the biases, the output weights, of [units] each, and
-    last the output's bias. It changes in place. `scratch` [3, parameters] is zeros, as are `hidden`
-    [batch + 3, units] and `out` [batch + 3].
+    last the output's bias. It changes in place. `scratch` [3, parameters + units] is zeros.
     """
     change, first, second = scratch[0], scratch[1], scratch[2]
     step = 0
@@ -130,7 +96,8 @@ def _fit(
             end = min(begin + batch_size, len(rows))
             for k in range(len(network)):
                 change[k] = 0.0
-            _add_gradients(rows, orders[epoch, begin:end], network, change, hidden, out)
+            for i in range(begin, end):
+                _gradient(rows[orders[epoch, i]], network, change)
             step += 1
             known, known_square = 1.0 - 0.9**step, 1.0 - 0.999**step
             for k in range(len(network)):
@@ -187,10 +154,9 @@ class BetaProgress:
         orders = self._rng.permuted(np.tile(np.arange(len(rows)), (self.epochs, 1)), axis=1)
         drawn = self._rng.standard_normal(_UNITS * (_INPUTS + 2) + 1)  # in order of units
         network = np.append(drawn[:-1].reshape(_UNITS, _INPUTS + 2).T, drawn[-1])
-        scratch = np.zeros((3, len(network)))
-        hidden = np.zeros((min(self.batch_size, len(rows)) + 3, _UNITS))
+        scratch = np.zeros((3, len(network) + _UNITS))
         rates = (float(self.learning_rate), float(self.weight_decay))
-        _fit(rows, orders, self.batch_size, *rates, network, scratch, hidden, np.zeros(len(hidden)))
+        _fit(rows, orders, self.batch_size, *rates, network, scratch)
         self._network = network
 
     def beta(self, features: NDArray[np.float64], epochs: NDArray[np.float64]) -> NDArray[np.float64]:
