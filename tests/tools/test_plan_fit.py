@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 
 from conftest import ROOT
-from ringyard.performance.plans import Plan, plan_constants, plan_models, plan_seconds, plan_work
 
 sys.path.insert(0, str(ROOT))  # `tools` is not installed
 
 from tools.calibration.plans import fit_plans, plan_priors
+from tools.execution_plans import Plan, plan_constants, plan_models, plan_seconds, plan_work
 
 PLACES = [
     (Plan(2), (2,)),

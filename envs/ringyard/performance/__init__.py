@@ -1,7 +1,7 @@
 """Performance models: seconds per iteration of a job on its GPUs, beside its neighbours.
 
-`model` has the protocol for own models, `composite` the model of all parts, `plans` execution plans of
-transformers. conf/performance has a yaml for each model of jobs.
+`model` has the protocol for own models, `composite` the model of all parts. conf/performance has a yaml for
+each model.
 """
 
 from ringyard.fabric import Fabric as Fabric
