@@ -27,14 +27,18 @@ from ringyard.errors import ConfigurationWarning
 _REPORTED_SECONDS = 0.5
 
 
+@functools.cache
+def _report() -> None:
+    print("ringyard: compiling kernels, once for this machine", file=sys.stderr, flush=True)
+
+
 @contextmanager
-def report_compilation(name: str) -> Iterator[None]:
-    """Say on standard error that a kernel is compiled, if that takes long.
+def report_compilation() -> Iterator[None]:
+    """Say on standard error, once in a process, that kernels are compiled, if one takes long.
 
     Meanwhile Python does not look for garbage, which takes a tenth of the time.
     """
-    text = f"ringyard: compiling {name}, once for this machine\n"
-    message, collects = Timer(_REPORTED_SECONDS, sys.stderr.write, [text]), gc.isenabled()
+    message, collects = Timer(_REPORTED_SECONDS, _report), gc.isenabled()
     message.start()
     gc.disable()
     try:

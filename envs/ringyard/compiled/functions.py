@@ -186,7 +186,7 @@ class Kernel(ByName):
         compile_signature = dispatcher.compile
 
         def compile_announced(signature: Any) -> Any:
-            with nullcontext() if cache.has(signature) else report_compilation(self.name):
+            with nullcontext() if cache.has(signature) else report_compilation():
                 return compile_signature(signature)
 
         dispatcher.compile = compile_announced
@@ -195,7 +195,7 @@ class Kernel(ByName):
     @LockedCachedProperty
     def address(self) -> int:
         """Address of the machine code of a linked kernel, in Numba's calling convention."""
-        with nullcontext() if self._inside[1].has(self.signature) else report_compilation(self.name):
+        with nullcontext() if self._inside[1].has(self.signature) else report_compilation():
             return address_of(self.declared)
 
     def call(self, context: Any, builder: Any, arguments: Any) -> Any:
