@@ -14,7 +14,6 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import NamedTuple, Protocol
 
 import numba
@@ -158,17 +157,14 @@ def test_kernels_write_through_bundles_and_link():
 def test_what_stops_a_compilation_inside_machine_code_is_raised(reason, monkeypatch, tmp_path):
     """A linked kernel is compiled at its first call. If that is stopped, the next call starts anew."""
 
-    @contextmanager
-    def stopped(name):
-        if name.endswith("stopped_once"):
-            raise reason
-        yield
+    def stopped(function):
+        raise reason
 
     monkeypatch.setenv("RINGYARD_CACHE_DIR", str(tmp_path))
     cache.folder_of.cache_clear()
     calling, called = (Kernel(one.python, linked=True) for one in (calls_it, stopped_once))
     with monkeypatch.context() as within:
-        within.setattr(functions, "report_compilation", stopped)
+        within.setattr(functions, "address_of", stopped)
         with pytest.raises(reason if isinstance(reason, type) else type(reason)):
             calling(1.0)
     assert "address" not in vars(called)
