@@ -157,8 +157,12 @@ def test_kernels_write_through_bundles_and_link():
 def test_what_stops_a_compilation_inside_machine_code_is_raised(reason, monkeypatch, tmp_path):
     """A linked kernel is compiled at its first call. If that is stopped, the next call starts anew."""
 
+    address_of, reasons = functions.address_of, [reason, KeyboardInterrupt]
+
     def stopped(function):
-        raise reason
+        if reasons:  # and what raises the reason is stopped once, too
+            raise reasons.pop(0)
+        return address_of(function)
 
     monkeypatch.setenv("RINGYARD_CACHE_DIR", str(tmp_path))
     cache.folder_of.cache_clear()

@@ -5,7 +5,7 @@ import functools
 import importlib
 import os
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from types import FunctionType
 from typing import Any, Self, TypeVar, cast
 
@@ -267,6 +267,9 @@ def _load_kernel(name: bytes, cell: int) -> int:
     except BaseException as error:  # an interrupt too: what C calls can raise nothing
         _FAILURES.append(error)
         failing: Any = _raise_failure
+        while "address" not in vars(failing):  # Ctrl-C again must not end in machine code without an address
+            with suppress(BaseException):
+                failing.address  # noqa: B018
         return int(failing.address)
     ctypes.c_void_p.from_address(cell).value = address
     return int(address)
