@@ -110,6 +110,7 @@ def _form(id_: str, made: Mapping[str, str], parts: Mapping[str, str]) -> dict[s
         parts: leaves of `action`, `observation` and `reward`.
     """
     env = ClusterEnv(**made)
+    observation = parts.get("observation", "queue_and_cluster")
     return {
         "id": id_,
         "env": env,
@@ -118,7 +119,8 @@ def _form(id_: str, made: Mapping[str, str], parts: Mapping[str, str]) -> dict[s
         "acts": _shown(env.action_space),
         "action": leaf("action", parts["action"]) if "action" in parts else None,
         "actions": _actions(env, parts),
-        "observation": parts.get("observation", "queue_and_cluster"),
+        "observation": observation,
+        "observation_function": leaf("observation", observation).said["_target_"].rpartition(".")[2],
         "observed": _shown(env.observation_space),
         "blocks": [
             (one, one.shape(env.config.cluster, env.config.actions)) for one in env.config.observation.blocks
