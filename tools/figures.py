@@ -360,12 +360,14 @@ def _of_learner(runs: pd.DataFrame, learner: str) -> Any:
 def learners(*names: str) -> str:
     """A row for each result and algorithm: before and after training, and against other schedulers."""
     rows = []
+    environment_of = {one["title"]: one["environment"] for one in commands().values() if "environment" in one}
     for title, content, runs, best in _learners(names):
         shortest = _labelled(runs, "sjf")
         for learner, label in (LEARNERS | MORE_LEARNERS).items():
             if f"{learner}_0" not in set(runs["scheduler"]):
                 continue
-            curves = [one for run, one in content["curves"].items() if f"_{learner}_" in run]
+            begin = f"{environment_of[title]}_{learner}_"
+            curves = [one for run, one in content["curves"].items() if run.startswith(begin)]
             before, after = (np.mean([one["value"][at] for one in curves]) for at in (0, -1))
             jct, weights = _of_learner(runs, learner), _of_learner(runs, "weights")
             allocator = values_of(runs, "allocator", "mean_jct")
