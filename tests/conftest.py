@@ -86,6 +86,7 @@ WORDS_OF = {
 WITH = {
     "scores": {"observation": "live_jobs"},
     "scores_attained": {"observation": "live_jobs_attained"},
+    "scores_hazard": {"observation": "live_jobs_attained"},
     "scores_start": {"observation": "live_jobs"},
     "scores_start_attained": {"observation": "live_jobs_attained"},
     "job_scores": {"observation": "live_jobs"},

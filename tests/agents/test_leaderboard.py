@@ -426,7 +426,7 @@ def test_a_file_has_one_scheduler(text, said, tmp_path, monkeypatch):
     [
         (["nope.py"], "there is no file"),
         (["nope.py", "--environment", "sharin"], "--environment is 'sharin'; expected sharing"),
-        (["nope.py", "--set", "hidden"], "--set is hidden, and --secret has 0 characters"),
+        (["nope.py", "--set", "hidden"], "--set is hidden; expected train, validation or test"),
     ],
 )
 def test_wrong_words_are_json_too(words, said, capsys):

@@ -222,7 +222,7 @@ def test_ppo_learns_who_matters_and_is_kept(tmp_path):
 @pytest.mark.parametrize("name", ["group_relative", "maskable_mlp"])
 def test_who_chooses_among_actions_cannot_score(name):
     learner = instantiate(composed("train", f"agent={name}").agent)
-    with pytest.raises(ConfigurationError, match="agent=ppo_mlp"):
+    with pytest.raises(ConfigurationError, match="agent=ppo_weights"):
         adapt_env_config(learner, experiment("sharing", action="scores", observation="live_jobs"))
 
 

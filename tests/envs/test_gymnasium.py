@@ -11,7 +11,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AutoresetMode
 
-from conftest import WITH, experiment_ids, leaf, names
+from conftest import WITH, experiment_ids, leaf, names, random_action
 from ringyard import ActionMaskObservation, EnvConfig, experiment
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.experiments import choose_config
@@ -140,7 +140,7 @@ def test_info_has_the_same_keys_and_kinds_after_every_reset_and_step(name):
     assert all(np.asarray(value).dtype.kind in "bif" for value in info.values())
     assert (info["num_finished"], info["episode_jct"], info["invalid_action"]) == (0, 0.0, False)
     for _ in range(300):
-        *_, done, truncated, info = env.step(int(rng.choice(np.flatnonzero(info["action_mask"]))))
+        *_, done, truncated, info = env.step(random_action(env.action_space, info["action_mask"], rng))
         assert kinds(info) == expected
         if done or truncated:
             jobs = env.unwrapped.batch.metrics(0)

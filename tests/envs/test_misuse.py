@@ -122,9 +122,12 @@ def test_a_step_without_an_episode_needs_a_reset(name):
     setting = experiment(name)
     single, vector, agents = ClusterEnv(setting, "rgb_array"), ClusterVectorEnv(2, setting), None
     agents = RingyardVecEnv(setting, 2)
+    space = setting.actions.space
+    one = np.zeros(space.shape, space.dtype)
+    two = np.stack([one, one])
     for call in (
-        *(lambda: single.step(0), single.action_masks, single.render),
-        *(lambda: vector.step([0, 0]), vector.action_masks, lambda: agents.step([0, 0]), agents.action_masks),
+        *(lambda: single.step(one), single.action_masks, single.render),
+        *(lambda: vector.step(two), vector.action_masks, lambda: agents.step(two), agents.action_masks),
     ):
         with pytest.raises(gymnasium.error.ResetNeeded, match=r"call reset\(\)") as caught:
             call()
@@ -133,7 +136,7 @@ def test_a_step_without_an_episode_needs_a_reset(name):
         agents.step_wait()
     vector.reset(options={"reset_mask": np.array([True, False])})
     with pytest.raises(gymnasium.error.ResetNeeded, match="cluster 1 has no episode yet"):
-        vector.step([int(vector.batch.masks[0].argmax()), 0])
+        vector.step([vector.batch.masks[0].argmax() if space.shape == () else one, one])
 
 
 def test_a_step_after_the_end_needs_a_reset(setting):
