@@ -260,8 +260,8 @@ class ClippedLearner(NetworkLearner, ABC):
         self.decisions, self._round = 0, 0
         spaces = self._make_clusters(learners.single_environment(environments))
         self._network = self._build_network(*spaces).to(self.hardware.device)
-        self._lasting: bool = getattr(self._network, "use_sde", False)  # maskable policies do not have it
-        if self._lasting > self.lasting_noise or not self._network.share_features_extractor:
+        self._noise_lasts: bool = getattr(self._network, "use_sde", False)  # maskable policies do not have it
+        if self._noise_lasts > self.lasting_noise or not self._network.share_features_extractor:
             expected = "" if self.lasting_noise else "use_sde=false, "
             raise ConfigurationError(f"agent.network: expected {expected}share_features_extractor=true")
         if saved is None:
@@ -412,13 +412,13 @@ class PPO(ClippedLearner):
         records, episodes = [], []
         rewards, bootstrap = np.zeros((2, self.n_steps, env.num_envs), np.float32)
         ended = np.zeros(rewards.shape, np.bool_)
-        if self._lasting:
+        if self._noise_lasts:
             draw_lasting_noise(network, self.num_envs, self._local)
         for step in range(self.n_steps):
             masks = env.action_masks() if self.masked else np.ones((env.num_envs, 1), np.bool_)
             distribution, values = evaluate_network(network, self._seen, masks)
             # noise is drawn for all processes, which stay in step
-            noise = None if self._lasting else draw_noise(env.action_space, self.num_envs)[self._local]
+            noise = None if self._noise_lasts else draw_noise(env.action_space, self.num_envs)[self._local]
             actions = sample_actions(distribution, noise)
             log_probs = distribution.log_prob(to_device(network.device, actions)).cpu()
             records.append((self._seen, masks, actions, np.asarray(log_probs), np.asarray(values.cpu())))
