@@ -1,14 +1,13 @@
-"""Cost against size: steps with many waiting jobs or servers, schedules of large clusters, a million jobs.
+"""Cost against size: waiting jobs, servers, clusters in a batch, GPUs, jobs in all; and a million jobs.
 
-Each curve is measured in a process of its own, its sizes in turns; the best of several rounds counts.
+Each curve is measured in a process of its own, its sizes in turns; the best of several rounds counts. The
+exponent e of a curve is the least-squares slope of log cost on log size: cost grows as size ** e.
 """
 
 import argparse
-import json
 import multiprocessing
 import resource
 import time
-from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -29,7 +28,11 @@ from ringyard_baselines.scheduler import run
 WAITING = (100, 1_000, 10_000, 30_000)
 SERVERS = (16, 64, 256, 1_024)
 GPUS = (64, 1_024, 16_384, 100_000)
+JOBS = (10_000, 100_000, 1_000_000)
+BATCH = (16, 64, 256, 1_024, 4_096)
 CLUSTERS, STEPS = 4, 2_000
+QUEUES = ("submit", "duration")
+PARTS = ("waiting", "servers", "clusters", "gpus", "jobs", "million")
 ORDERS = {
     "fifo_backfill": fifo_backfill,
     "sjf": sjf,
@@ -57,27 +60,27 @@ class Crowd:
         return drawn.with_models(jobs.model_ids)
 
 
-def stepped(setting):
+def stepped(setting, clusters=CLUSTERS, steps=STEPS):
     """Microseconds of a step of one cluster, through `gymnasium.make_vec`."""
     env = gymnasium.make_vec(
         "ringyard/Cluster-v0",
-        num_envs=CLUSTERS,
+        num_envs=clusters,
         vectorization_mode="vector_entry_point",
         config=setting,
         num_threads=1,
     )
-    actions, generator = np.zeros(CLUSTERS, np.int64), np.ones(1, np.uint64)
+    actions, generator = np.zeros(clusters, np.int64), np.ones(1, np.uint64)
     _, info = env.reset(seed=0)
     for _ in range(50):
         random_valid(info["action_mask"], generator, actions)
         *_, info = env.step(actions)
     begin = time.perf_counter()
-    for _ in range(STEPS):
+    for _ in range(steps):
         random_valid(info["action_mask"], generator, actions)
         *_, info = env.step(actions)
     taken = time.perf_counter() - begin
     env.close()
-    return 1e6 * taken / (STEPS * CLUSTERS)
+    return 1e6 * taken / (steps * clusters)
 
 
 def waiting_jobs(size, order):
@@ -101,6 +104,16 @@ def wide(size):
     """The setting: so many servers."""
     workload = Crowd(size, 4 * size, 2 * STEPS)
     return EnvConfig(cluster=Cluster.homogeneous(size, 4), workload=workload, num_workloads=1)
+
+
+def batch(size):
+    """A step of one of so many clusters of 16 x 4 GPUs, on one thread."""
+    return stepped(EnvConfig(num_workloads=256), size, max(100, 4 * STEPS // size))
+
+
+def jobs_in_all(size, name):
+    """Microseconds per job of a schedule of so many jobs on 1,024 GPUs, at load 0.8."""
+    return schedule(1_024, name, 0.8, size)[0]
 
 
 def schedule(size, name, load, num_jobs=None):
@@ -144,59 +157,13 @@ def apart(*task):
         return pool.apply(measured, task)
 
 
-def print_steps(title, sizes, reference, rows):
-    """A line per curve: microseconds at each size, and the last size's over those of a reference."""
-    heads = "".join(f"{size:>10,}" for size in sizes)
-    print(f"\n{title}\n{'':24s}{heads}   x {sizes[reference]:,}")
+def print_growth(title, sizes, rows):
+    """A line per curve: microseconds at each size, and the exponent."""
+    print(f"\n{title}\n{'':24s}" + "".join(f"{size:>11,}" for size in sizes) + "   exponent")
     for name, values in rows.items():
-        cells = "".join(f"{value:10.2f}" for value in values)
-        print(f"{name:24s}{cells}{values[-1] / values[reference]:12.2f}")
-
-
-def print_schedules(sizes, rows):
-    """A line per order: jobs per second at each size."""
-    title = "jobs/s of whole schedules, set-up and metrics apart; GPUs:"
-    print(f"\n{title}\n{'':24s}" + "".join(f"{size:>12,}" for size in sizes))
-    for name, values in rows.items():
-        print(f"{name:24s}" + "".join(f"{1e6 / value[0]:12,.0f}" for value in values))
-
-
-def print_beside(sizes, name, values):
-    """Microseconds of a job that setting up and metrics take, beside the run."""
-    print(f"\nmicroseconds of a job, {name}; GPUs:\n{'':24s}" + "".join(f"{size:>12,}" for size in sizes))
-    for part, number in (("set-up", 1), ("run", 0), ("metrics", 2)):
-        print(f"{part:24s}" + "".join(f"{value[number]:12.2f}" for value in values))
-
-
-def draw(path, curves):
-    """One panel for each kind of size: steps from 0 on, jobs on logarithmic axes."""
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(
-        1, len(curves), figsize=(5 * len(curves), 4), layout="constrained", squeeze=False
-    )
-    for axis, (title, (sizes, rows)) in zip(axes[0], curves.items(), strict=True):
-        for number, (name, values) in enumerate(rows.items()):
-            look = {"color": f"C{number % len(ORDERS)}", "linestyle": "--" if "1.2" in name else "-"}
-            axis.plot(sizes, [np.atleast_1d(value)[0] for value in values], marker="o", label=name, **look)
-        if title == "GPUs":
-            name, values = next(iter(rows.items()))
-            for part, number, style in (("set-up", 1, ":"), ("metrics", 2, "-.")):
-                label = f"{part}, {name}"
-                axis.plot(sizes, [value[number] for value in values], style, color="gray", label=label)
-        axis.set(
-            xscale="log", xlabel=title, ylabel=f"microseconds per {'job' if title == 'GPUs' else 'step'}"
-        )
-        if title == "GPUs":
-            axis.set(yscale="log")
-        else:
-            axis.set_ylim(bottom=0)
-        axis.grid(visible=True, alpha=0.3)
-        if title == "GPUs":
-            axis.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-        else:
-            axis.legend(fontsize=7)
-    figure.savefig(path, dpi=110)
+        costs = [np.atleast_1d(value)[0] for value in values]
+        exponent = np.polyfit(np.log(sizes), np.log(costs), 1)[0]
+        print(f"{name:24s}" + "".join(f"{cost:11.2f}" for cost in costs) + f"{exponent:11.2f}", flush=True)
 
 
 def main():
@@ -205,33 +172,34 @@ def main():
     parser.add_argument("--gpus", type=int, nargs="+", default=GPUS)
     parser.add_argument("--jobs", type=int, help="on each number of GPUs (default: 5 for 4 of them)")
     parser.add_argument("--orders", nargs="+", default=list(ORDERS), choices=list(ORDERS))
-    parser.add_argument("--only", nargs="+", choices=["waiting", "servers", "gpus", "million"])
-    parser.add_argument("--plot", type=Path, help="PNG to write")
-    parser.add_argument("--json", type=Path, help="figures to write")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
     options = parser.parse_args()
-    parts = options.only or ["waiting", "servers", "gpus", "million"]
-    curves = {}
-    print(f"{machine()}; 10GbE rings, consolidate; best of {options.rounds}; steps of one cached workload")
+    parts, rounds = options.only, options.rounds
+    print(f"{machine()}; 10GbE rings, consolidate; best of {rounds}; steps of cached workloads")
     if "waiting" in parts:
-        rows = {
-            f"queue by {order}": apart(waiting_jobs, WAITING, (order,), options.rounds)
-            for order in ("submit", "duration")
-        }
-        print_steps("microseconds of a step; waiting jobs:", WAITING, 0, rows)
-        curves["waiting jobs"] = (WAITING, rows)
+        rows = {f"queue by {order}": apart(waiting_jobs, WAITING, (order,), rounds) for order in QUEUES}
+        print_growth("microseconds of a step; jobs waiting:", WAITING, rows)
     if "servers" in parts:
-        rows = {"pack, least_contended": apart(servers, SERVERS, (), options.rounds)}
-        print_steps("microseconds of a step; servers of 4 GPUs:", SERVERS, 1, rows)
-        curves["servers"] = (SERVERS, rows)
+        rows = {"pack, least_contended": apart(servers, SERVERS, (), rounds)}
+        print_growth("microseconds of a step; servers of 4 GPUs:", SERVERS, rows)
+    if "clusters" in parts:
+        print_growth(
+            "microseconds of a step; clusters:", BATCH, {"one thread": apart(batch, BATCH, (), rounds)}
+        )
     if "gpus" in parts:
         rows = {
-            f"{name}, load {load}": apart(schedule, options.gpus, (name, load, options.jobs), options.rounds)
+            f"{name}, load {load}": apart(schedule, options.gpus, (name, load, options.jobs), rounds)
             for load in (0.8, 1.2)
             for name in options.orders
         }
-        print_schedules(options.gpus, rows)
-        print_beside(options.gpus, *next(iter(rows.items())))
-        curves["GPUs"] = (options.gpus, rows)
+        first, values = next(iter(rows.items()))
+        rows |= {
+            f"{first}: {part}": [value[i] for value in values] for i, part in ((1, "set-up"), (2, "metrics"))
+        }
+        print_growth("microseconds of a job; GPUs:", options.gpus, rows)
+    if "jobs" in parts:
+        rows = {name: apart(jobs_in_all, JOBS, (name,), 1) for name in options.orders}
+        print_growth("microseconds of a job; jobs in all:", JOBS, rows)
     if "million" in parts:
         print("\none million jobs, in memory that the process has not used before")
         print("                      GPUs  set-up (s)  run (s)  metrics (s)  most memory (MB)")
@@ -248,10 +216,6 @@ def main():
             )
             shown = name if load < np.inf else f"{name}, at once"
             print(f"{shown:23s} {size:7,} {setup:11.2f} {ran:8.2f} {taken:12.2f} {peak:17,.0f}", flush=True)
-    if options.plot:
-        draw(options.plot, curves)
-    if options.json:
-        options.json.write_text(json.dumps(curves))
 
 
 if __name__ == "__main__":

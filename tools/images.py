@@ -24,7 +24,7 @@ from matplotlib import pyplot as plt
 from ringyard.errors import ConfigurationError, RingyardError
 from ringyard_agents.command_line import Arguments, exit_code
 from ringyard_agents.evaluation.statistics import mean_interval
-from ringyard_agents.runs.figures import save_figure
+from ringyard_agents.runs.figures import LOOKS, save_figure
 from tools.config_files import TOOLS_CONF
 from tools.figures import LEARNERS, MORE_LEARNERS
 from tools.stored_reproductions import write_json
@@ -194,18 +194,26 @@ def vector_env(text: Any, file: Path) -> None:
 
 
 def scale(text: Any, file: Path) -> None:
-    """Draw the schedules of benchmarks/results/scale.txt: jobs per second against GPUs."""
-
-    def draw(axes: Any) -> None:
-        block = text.partition("jobs/s of whole schedules")[2].partition("\n\n")[0].splitlines()
-        sizes = [int(one.replace(",", "")) for one in block[1].split()]
-        for line in block[2:]:
-            *name, _, _, _, _ = line.split()
-            rates = [int(one.replace(",", "")) for one in line.split()[-len(sizes) :]]
-            axes.plot(sizes, rates, marker="o", label=" ".join(name))
-        axes.set(xscale="log", yscale="log", xlabel="GPUs", ylabel="jobs per second")
-
-    save_figure(file, draw)
+    """Draw the tables of benchmarks/results/scale.txt: microseconds against each kind of size."""
+    tables = re.findall(r"^(microseconds of a (?:step|job)); (.+):\n((?:.+\n)+)", text, re.MULTILINE)
+    figure, axes = plt.subplots(2, 3, figsize=(13, 7.5), layout="constrained")
+    panels = axes.ravel()
+    for axis, (cost, size, body) in zip(panels, tables, strict=False):
+        head, *lines = body.splitlines()
+        axis.set_prop_cycle(LOOKS)
+        sizes = [int(one.replace(",", "")) for one in head.split()[:-1]]
+        for line in lines:
+            *_, exponent = words = line.split()
+            values = [float(one) for one in words[-len(sizes) - 1 : -1]]
+            label = f"{' '.join(words[: -len(sizes) - 1])} ({exponent})"
+            axis.plot(sizes, values, marker="o", label=label)
+        axis.set(xscale="log", yscale="log", xlabel=size, ylabel=cost)
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=7, title="(exponent)", title_fontsize=7)
+    for axis in panels[len(tables) :]:
+        axis.axis("off")
+    figure.savefig(file, dpi=90)
+    plt.close(figure)
 
 
 def agent(record: Any, file: Path) -> None:

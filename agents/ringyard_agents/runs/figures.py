@@ -15,14 +15,14 @@ from matplotlib.style import library
 
 from ringyard_agents.runs.atomic_write import atomic_write
 
-#: ten colours that people with a colour vision deficiency can tell apart
-_COLORS = library["tableau-colorblind10"]["axes.prop_cycle"]
+#: looks of curves: ten colours that people with a colour vision deficiency can tell apart, then other lines
+LOOKS = cycler(linestyle=["-", "--", ":"]) * library["tableau-colorblind10"]["axes.prop_cycle"]
 
 
 def save_figure(file: Path, draw: Callable[[Any], None], title: str = "") -> Path:
     """Let `draw` draw into axes, write them in the format of the file's suffix, and return the file."""
     figure, axes = plt.subplots(figsize=(9, 4.5), layout="constrained")
-    axes.set_prop_cycle(cycler(linestyle=["-", "--", ":"]) * _COLORS)
+    axes.set_prop_cycle(LOOKS)
     draw(axes)
     figure.suptitle(fill(title, 110), x=0.01, ha="left", fontsize="medium")
     axes.grid(alpha=0.3)
