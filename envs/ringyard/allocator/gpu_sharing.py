@@ -114,17 +114,27 @@ def _least_shape(state: State, b: int, j: int) -> Shape:
 
 @kernel
 def _start_on_shared_gpus(state: State, b: int, plan: AllocationPlan, physics: Physics) -> None:
-    """Start waiting jobs on shared GPUs where that gains weighted speed, in order of weight per GPU."""
+    """Start waiting jobs on shared GPUs where that gains weighted speed, in order of weight per GPU.
+
+    Once a job gains nowhere, the lighter ones of its demand class are not tried until another starts.
+    """
     cluster = state.clusters[b]
+    cluster.visit_mark += 1
     count = queue_waiting_jobs(state, b, plan.sharing_weight, to_int(cluster.open_gpus), plan)
     while count > 0 and cluster.open_gpus > 0:
         j = pop_largest(plan.queue[b], plan.priority[b], count)
         count -= 1
+        demand = state.jobs[b, j].demand_class
+        if state.class_marks[b, demand] == cluster.visit_mark:
+            continue
         shape = _least_shape(state, b, j)
         gain = _find_shared_gpus(state, b, j, shape.num_gpus, _ANY_TYPE, 0.0, plan)
         set_asked_shape(state.jobs[b, j])
-        if gain > 0.0 and find_shortfall(state, b, j, shape, plan.out[b]).cause == FITS:
+        if gain <= 0.0:
+            state.class_marks[b, demand] = cluster.visit_mark
+        elif find_shortfall(state, b, j, shape, plan.out[b]).cause == FITS:
             place_job(state, b, j, shape, plan.out[b], plan, physics)
+            cluster.visit_mark += 1
 
 
 @kernel
