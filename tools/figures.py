@@ -29,7 +29,15 @@ from ringyard_agents.evaluation.leaderboard import CONFIG, TABLE, Row, read_rows
 from ringyard_agents.evaluation.ranking import rank, schedulers_frame, values_of
 from ringyard_agents.evaluation.selection import ComparisonRequest
 from ringyard_agents.evaluation.statistics import ratio_interval
-from ringyard_agents.report.comparison_table import LOSS_COLUMNS, METRIC_COLUMNS, loss_columns, table_rows
+from ringyard_agents.report.comparison_table import (
+    LOSS_COLUMNS,
+    METRIC_COLUMNS,
+    loss_columns,
+    notes_below,
+    table_rows,
+    window_notes,
+)
+from ringyard_agents.report.notes import NOTES
 from ringyard_agents.report.tables import markdown
 from ringyard_agents.runs.run_index import find_runs
 from tools.config_files import TOOLS_CONF
@@ -68,11 +76,15 @@ PRETRAINED_BY_LEARNER = ROOT / "agents" / "pretrained"
 PRETRAINED = ("joint", "elastic", "full", "sharing")
 #: what a file keeps of a scheduler
 _DECLARED = ("observability", "capabilities", "capability_group", "published")
+#: notes that a file keeps the values of
+_STORED_NOTES = ("untuned", "equal_workloads", "tuned_elsewhere", "training_range", "assumed", "pretrained")
+_STORED_NOTES = (*_STORED_NOTES, "equal_schedules")
 #: places by which a scheduler that moves is counted
 _MOVED = 5
 #: columns that full tables do not show
 _HIDDEN = (
     *("p95 (s)", "median (s)", "GPUs busy", "fragmented", "blocked", "wall time (s)", "per decision (ms)"),
+    "options",
     *(title for title, _, _ in LOSS_COLUMNS),
 )
 #: columns of the folded table of other metrics
@@ -149,12 +161,22 @@ def store(name: str, workers: int) -> None:
         "command": lines,
         "curves": {one.folder.name: one.curve.round(6).to_dict("list") for one in curves},
         "config": yaml.safe_load((folder / "config.yaml").read_text()),
-        "notes": [line for line in table if line and not line.startswith("|")],
+        "notes": noted([line for line in table if line and not line.startswith("|")]),
         "bound_mean_jct": first["bound_mean_jct"].round(6).tolist(),
         "schedulers": schedulers,
     }
     STORED.mkdir(exist_ok=True)
     write_json(content, STORED / f"{name}.json")
+
+
+def noted(lines: Sequence[str]) -> list[tuple[str, dict[str, str]]]:
+    """Return (name, values) of the notes of a table that its stored results do not tell (`NOTES`)."""
+    found = []
+    for name in _STORED_NOTES:
+        form = re.escape(NOTES[name]).replace(r"\{", "{").replace(r"\}", "}")
+        pattern = re.sub(r"{(\w+)}", r"(?P<\1>.+)", form)
+        found += [(name, one.groupdict()) for line in lines if (one := re.fullmatch(pattern, line))]
+    return found
 
 
 def read(name: str) -> dict[str, Any]:
@@ -227,11 +249,8 @@ def _listing(lines: Sequence[str]) -> str:
     return "```\n" + "\n".join(lines) + "\n```"
 
 
-def comparison(name: str, columns: tuple[str, ...] = ()) -> str:
-    """Everything of one result: commands, a row for each scheduler, notes. Or `columns` by beginnings."""
-    content = read(name)
-    if not content:
-        return _missing([name])[0]
+def rows_and_notes(content: Mapping[str, Any]) -> tuple[list[dict[str, str]], list[str]]:
+    """Return (rows, notes below them) of the table of a result, as `ringyard compare` writes it."""
     runs = frame(content)
     given = content["config"]["reference"]
     named = [label for label in content["schedulers"] if given in (label, label.partition("@")[0])]
@@ -240,6 +259,19 @@ def comparison(name: str, columns: tuple[str, ...] = ()) -> str:
     missing = [metric for _, metric, _ in METRIC_COLUMNS if metric not in table]
     missing += [f"lost_to_{one}" for one in LOSS_NAMES if f"lost_to_{one}" not in table]
     rows = table_rows(table.assign(**dict.fromkeys(missing, np.nan)), ranking)
+    for row in rows:
+        row["options"] = content["schedulers"][row["scheduler"]]["options"]
+    about = [NOTES[note].format(**values) for note, values in content["notes"]]
+    about += window_notes(tuple(content["config"]["measured_jobs"]))
+    return rows, notes_below(rows, ranking, runs["workload"].nunique(), about)
+
+
+def comparison(name: str, columns: tuple[str, ...] = ()) -> str:
+    """Everything of one result: commands, a row for each scheduler, notes. Or `columns` by beginnings."""
+    content = read(name)
+    if not content:
+        return _missing([name])[0]
+    rows, notes = rows_and_notes(content)
     if columns:
         return _columns(rows, [title for title in rows[0] if title.startswith(columns)], _CAPTION)
     parts = ("queueing (s)", *loss_columns(rows))
@@ -251,7 +283,7 @@ def comparison(name: str, columns: tuple[str, ...] = ()) -> str:
             "Other metrics; lower is better, of GPUs held neither", _columns(rows, ("scheduler", *_OTHERS))
         ),
     ]
-    return "\n\n".join([_listing(content["command"]), *tables, *content["notes"]])
+    return "\n\n".join([_listing(content["command"]), *tables, *notes])
 
 
 def _columns(rows: Sequence[Mapping[str, str]], titles: Sequence[str], caption: str | None = None) -> str:

@@ -5,22 +5,18 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import yaml
 
-from ringyard.config_folder import config_folder
 from ringyard.sim.metrics import LOSS_NAMES, Window
 from ringyard_agents.evaluation.ranking import Ranking
 from ringyard_agents.evaluation.statistics import small_sample_warning
-from ringyard_agents.report.tables import pluralize
+from ringyard_agents.report.notes import NOTES, TABLE
+from ringyard_agents.report.tables import p_text, pluralize
 
 #: cell without a value, such as a mean over no jobs
 NO_VALUE = "-"
 
-_TABLE = yaml.safe_load((config_folder() / "comparison_table.yaml").read_text())
-#: {name of a note below the table: its text}
-NOTES: Mapping[str, str] = _TABLE["notes"]
 #: (header, metric, format) of columns that are means over workloads
-METRIC_COLUMNS = [(title, *column) for title, column in _TABLE["metrics"].items()]
+METRIC_COLUMNS = [(title, *column) for title, column in TABLE["metrics"].items()]
 #: the same for the parts of the mean JCT other than queueing
 LOSS_COLUMNS = (
     *((f"{name.replace('_', ' ')} (s)", f"lost_to_{name}", "{:,.1f}") for name in LOSS_NAMES),
@@ -49,15 +45,26 @@ def _text(form: str, value: float, missing: str = NO_VALUE) -> str:
     return missing if np.isnan(value) else form.format(value)
 
 
+def notes_below(
+    rows: Sequence[Mapping[str, str]], ranking: Ranking, workloads: int, about: Sequence[str]
+) -> list[str]:
+    """Return the notes below `rows` with their `options`, with those `about` the environment among them."""
+    options = "; ".join(f"{row['scheduler']}: {row['options']}" for row in rows if row["options"])
+    chosen = [NOTES["options"].format(options=options)] if options else []
+    columns = [best_note(rows), NOTES["gap"], NOTES["rho"], *blocking_notes(ranking), *chosen]
+    return [*columns, *about, *interval_notes(ranking, workloads)]
+
+
 def interval_notes(ranking: Ranking, workloads: int) -> list[str]:
     """Return notes that explain the differences and intervals of a table."""
     notes = []
     if ranking.compared:
         metric = "share of blocked jobs" if ranking.metric == "blocking_rate" else "mean JCT"
-        paired = ", over pairs of the same workload" if ranking.varied else ""
-        notes.append(f"vs {ranking.reference}: relative difference of the {metric}{paired}")
+        pairs = ", over pairs of the same workload" if ranking.varied else ""
+        values = {"reference": ranking.reference, "metric": metric, "pairs": pairs}
+        notes.append(NOTES["difference"].format(**values))
     if ranking.varied:
-        notes.append("[low, high]: 95 % confidence interval (Student's t of the logarithm)")
+        notes.append(NOTES["interval"])
     if ranking.compared and ranking.varied:
         compared = pluralize(len(ranking.compared), "comparison")
         notes.append(NOTES["p"].format(compared=compared))
@@ -103,7 +110,7 @@ def _row_texts(row: Mapping[Hashable, Any], ranking: Ranking) -> dict[str, str]:
     texts["mean JCT [95% CI] (s)" if ranking.varied else "mean JCT (s)"] = mean
     texts[f"{blocked}vs {ranking.reference}"] = _change(row, ranking)
     if ranking.varied:
-        texts["p (Holm)"] = _text("{:.3f}", row["p_holm"], "")
+        texts["p (Holm)"] = p_text(row["p_holm"])
     texts["gap to bound"] = _text("{:.2f}", row["gap_to_bound"], "")
     for title, name, form in (*METRIC_COLUMNS, *LOSS_COLUMNS):
         texts[title] = _text(form, row[name])
@@ -129,7 +136,7 @@ def equal_schedule_notes(jobs: pd.DataFrame) -> list[str]:
         times = own[["workload", "start_time", "end_time"]].to_numpy(float).tobytes()
         found.setdefault(times + repr(own["job_id"].tolist()).encode(), []).append(str(label))
     equal = [" and ".join(labels) for labels in found.values() if len(labels) > 1]
-    return [f"equal schedules: {labels} start and end all jobs at the same times" for labels in equal]
+    return [NOTES["equal_schedules"].format(labels=labels) for labels in equal]
 
 
 def best_note(rows: Sequence[Mapping[str, str]]) -> str:
@@ -139,7 +146,7 @@ def best_note(rows: Sequence[Mapping[str, str]]) -> str:
         return f"gap {row['gap to bound']}" if row["gap to bound"] else f"{row['blocked']} blocked"
 
     best = [f"{row['scheduler']} ({row['capabilities']}): {result(row)}" for row in rows if row["best"]]
-    return f"* best published scheduler with equal capabilities: {'; '.join(best) or 'none'}"
+    return NOTES["best"].format(schedulers="; ".join(best) or "none")
 
 
 def loss_columns(rows: Sequence[Mapping[str, str]]) -> list[str]:

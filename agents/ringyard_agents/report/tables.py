@@ -1,6 +1,7 @@
 """Tables of text as Markdown, as files and on the console."""
 
 from collections.abc import Collection, Mapping, Sequence
+from math import isnan
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
@@ -95,6 +96,11 @@ def print_line(console: Console, line: str) -> None:
 def print_note(console: Console, note: str) -> None:
     """Print a `note` on a `console`, broken between words."""
     console.print(note, highlight=False, markup=False)
+
+
+def p_text(p_value: float) -> str:
+    """Format a p-value with three digits, or as `<0.001`. NaN is an empty text."""
+    return "" if isnan(p_value) else "<0.001" if p_value < 0.001 else f"{p_value:.3f}"
 
 
 def pluralize(number: int, noun: str) -> str:
