@@ -15,6 +15,8 @@ from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
+from ringyard_agents.help_page import fill
+
 BAD_INPUT = 2
 _BROKEN_PIPE = 128 + signal.SIGPIPE if hasattr(signal, "SIGPIPE") else 1
 _MAX_ERROR_LENGTH = 1000  # characters
@@ -137,7 +139,15 @@ def _lost_signals_return() -> Iterator[None]:
 def _print_error(command: str, line: str, error: BaseException) -> None:
     if os.environ.get("RINGYARD_DEBUG", "") not in ("", "0"):
         traceback.print_exception(error)
-    print(f"{command}: {line}", file=sys.stderr)
+    print(fit_terminal(f"{command}: {line}"), file=sys.stderr)
+
+
+def fit_terminal(line: str) -> str:
+    """Break a line for standard error if that is a terminal. What is quoted, such as a command, stays whole."""
+    if not sys.stderr.isatty():
+        return line
+    whole = re.sub(r"`[^`]*`|(?<!\w)'[^']*'", lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), line)
+    return fill(whole, "  ").replace("\N{NO-BREAK SPACE}", " ")
 
 
 def _open_streams() -> None:
@@ -169,7 +179,7 @@ def _one_line_warnings(command: str) -> Iterator[None]:
         from ringyard.errors import ConfigurationWarning, WorkloadWarning
 
         if issubclass(category, ConfigurationWarning | WorkloadWarning):
-            text = f"{command}: {message}\n"
+            text = f"{fit_terminal(f'{command}: {message}')}\n"
             new = text not in printed
             printed.add(text)
             return text if new else ""

@@ -159,7 +159,9 @@ def test_a_result_has_its_commands_its_configuration_and_every_workload(name):
     table, (_, notes) = figures.comparison(name), figures.rows_and_notes(content)
     for note in re.findall(r"^(vs \S+): relative difference", table, re.MULTILINE):
         assert f"| {note} |" in table
-    assert [[*note] for note in figures.noted(notes)] == content["notes"]  # as `store` reads them from table.md
+    assert [[*note] for note in figures.noted(notes)] == content[
+        "notes"
+    ]  # as `store` reads them from table.md
 
 
 def test_aggregates_are_of_the_stored_results():
