@@ -143,7 +143,7 @@ def _print_error(command: str, line: str, error: BaseException) -> None:
 
 
 def fit_terminal(line: str) -> str:
-    """Break a line for standard error if that is a terminal. What is quoted, such as a command, stays whole."""
+    """Break a line for standard error if that is a terminal. Quoted parts, such as commands, stay whole."""
     if not sys.stderr.isatty():
         return line
     whole = re.sub(r"`[^`]*`|(?<!\w)'[^']*'", lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), line)
