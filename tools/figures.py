@@ -23,12 +23,16 @@ from ringyard.errors import ConfigurationError, RingyardError
 from ringyard.mdp.user_config import hydra_initialized
 from ringyard.sim.metrics import LOSS_NAMES
 from ringyard_agents.command_line import Arguments, exit_code
+from ringyard_agents.config.compose import to_plain
+from ringyard_agents.config.environments import compose_environments
 from ringyard_agents.evaluation.compare import plan_comparisons
 from ringyard_agents.evaluation.evaluate import run_tasks
 from ringyard_agents.evaluation.leaderboard import CONFIG, TABLE, Row, read_rows, table_row
 from ringyard_agents.evaluation.ranking import rank, schedulers_frame, values_of
-from ringyard_agents.evaluation.selection import ComparisonRequest
+from ringyard_agents.evaluation.selection import ComparisonRequest, read_entries
 from ringyard_agents.evaluation.statistics import ratio_interval
+from ringyard_agents.evaluation.tuned_configs import read_tuned, with_tuned_options
+from ringyard_agents.learning.evaluation import EvaluationWorkloads
 from ringyard_agents.report.comparison_table import (
     LOSS_COLUMNS,
     METRIC_COLUMNS,
@@ -165,8 +169,31 @@ def store(name: str, workers: int) -> None:
         "bound_mean_jct": first["bound_mean_jct"].round(6).tolist(),
         "schedulers": schedulers,
     }
+    content["references"] = learning_references(name, content)
     STORED.mkdir(exist_ok=True)
     write_json(content, STORED / f"{name}.json")
+
+
+def learning_references(name: str, content: Mapping[str, Any]) -> dict[str, float]:
+    """Measure the lines of the learning curves of a result, on the evaluation workloads of its trainings.
+
+    Returns:
+        {label: mean JCT in seconds} of the allocator, and of the published scheduler that is best on the test
+        workloads. {} without a published scheduler or a training.
+    """
+    runs, one = frame(content), commands()[name]
+    published = list(runs.loc[runs["published"], "scheduler"].unique())
+    if "learners" not in one or not published:
+        return {}
+    with hydra_initialized():
+        settings = to_plain(hydra.compose("train", one["train"][0].split()))
+        environments = compose_environments(settings, [])
+        wanted = [_best(runs, published).partition("@")[0], "allocator"]
+        entries = with_tuned_options(read_entries(wanted), read_tuned(one["environment"]))
+        given = settings["evaluate"]
+        workloads = EvaluationWorkloads(environments, given["workloads"], given["workload_seed"], ())
+        found = {label: workloads.mean_metrics(entry, "mean_jct") for label, entry in entries.items()}
+    return {label: round(mean, 6) for label, means in found.items() for mean in means.values()}
 
 
 def noted(lines: Sequence[str]) -> list[tuple[str, dict[str, str]]]:
@@ -680,11 +707,18 @@ def _run(words: Sequence[str]) -> int:
         action="store_true",
         help="run only the first workload of NAMEs, and note rows that differ",
     )
+    parser.add_argument(
+        "--references", action="store_true", help="measure only the lines of the learning curves of NAMEs"
+    )
     given = parser.parse_args(words)
     for name in given.names:
         read(name)  # an unknown name is an error before anything runs
     for name in given.names:
-        if given.replay:
+        if given.references:
+            write_json(
+                read(name) | {"references": learning_references(name, read(name))}, STORED / f"{name}.json"
+            )
+        elif given.replay:
             print(f"{name}: {', '.join(stale_rows(name)) or 'nothing'} is stale", flush=True)
         else:
             store(name, given.workers)

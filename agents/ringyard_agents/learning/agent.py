@@ -301,7 +301,8 @@ def _require_interface(agent: AgentScheduler, config: EnvConfig) -> None:
 
 def _fitting_environment(checkpoint: Any, env: Any, trust: Trust) -> str:
     """Say how to make an environment that an agent fits, of the same experiment as `env` if there is one."""
-    known, base = environment_arguments(), str(getattr(getattr(env, "spec", None), "id", "")).partition("-")[0]
+    known, given = environment_arguments(), str(getattr(getattr(env, "spec", None), "id", ""))
+    base = given.partition("-")[0]
     for id_ in sorted(known, key=lambda one: (one.partition("-")[0] != base, "form" not in known[one])):
         made: Any = known[id_]
         config = experiment(made.pop("experiment"), **made)

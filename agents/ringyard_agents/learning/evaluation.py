@@ -29,9 +29,9 @@ def episode_metrics(policy: Policy, batch: ClusterBatch) -> list[Metrics]:
     return [batch.metrics(b) for b in clusters.tolist()]
 
 
-def ratio(value: float, baseline: float) -> float:
-    """Return value / baseline, or NaN if the baseline is 0."""
-    return value / baseline if baseline else float("nan")
+def change(value: float, baseline: float) -> str:
+    """Return by how much a value is above (+) or below (-) a baseline, "" if that is 0."""
+    return f"{100 * (value / baseline - 1):+.1f}%" if baseline else ""
 
 
 def _geometric_mean(values: Iterable[float]) -> float:
@@ -121,7 +121,7 @@ class Evaluation:
         scalars = {f"eval/{self.metric}": self.latest}
         scalars |= {f"baselines/{name}": value for name, value in self.baselines.items()}
         for name, value in self.baselines.items():
-            scalars[f"eval/{self.metric}_ratio_to_{name}"] = ratio(self.latest, value)
+            scalars[f"eval/{self.metric}_ratio_to_{name}"] = self.latest / value if value else np.nan
         if len(self._means) > 1:
             scalars |= {f"eval/{label}/{self.metric}": mean for label, mean in self._means.items()}
         if self.constraint is not None:

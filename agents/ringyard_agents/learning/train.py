@@ -27,7 +27,7 @@ from ringyard_agents.learning import process_group
 from ringyard_agents.learning.agent_file import AGENT_FILE, LAST_FILE, agent_parts
 from ringyard_agents.learning.callbacks import build_callbacks
 from ringyard_agents.learning.episodes import Constraint
-from ringyard_agents.learning.evaluation import Evaluation, EvaluationWorkloads, ratio
+from ringyard_agents.learning.evaluation import Evaluation, EvaluationWorkloads, change
 from ringyard_agents.learning.learner import EnvConfigs, Learner, adapt_env_config
 from ringyard_agents.learning.process_group import Hardware
 from ringyard_agents.learning.resume import load_initial_weights, resumed_config
@@ -185,8 +185,8 @@ def _learn(
             def between_rounds(scalars: Mapping[str, float]) -> None:
                 run.between_rounds(scalars)
                 best = sorted(evaluation.baselines.items(), key=itemgetter(1))[:1]
-                ratios = (f"{ratio(evaluation.latest, value):.3f} x {name}" for name, value in best)
-                latest = f"{evaluation.metric} " + ", ".join(ratios)
+                latest = "".join(f"{change(evaluation.latest, value)} vs {name}" for name, value in best)
+                latest = f"{evaluation.metric} {latest}"
                 bar.update(task, completed=min(learner.decisions, total), latest=latest)
                 if should_end():
                     raise _TrainingEndedError
@@ -219,11 +219,12 @@ def _print_results(console: Console, folder: Path, evaluation: Evaluation, total
         {
             "": name,
             metric: f"{value:,.0f}" if value >= 100 else f"{value:.3f}",
-            "best agent / it": f"{ratio(evaluation.best, value):.3f}",
+            "change": "" if name == "best agent" else change(evaluation.best, value),
         }
         for name, value in {**evaluation.baselines, **before, "best agent": evaluation.best}.items()
     ]
-    print_table(console, "on the evaluation workloads", rows, list(rows[0]), left=[""])
+    title = "on the evaluation workloads; change: from a row to the best agent"
+    print_table(console, title, rows, list(rows[0]), left=[""])
     if evaluation.constraint is not None:
         found = f"its {evaluation.constraint.metric} is {evaluation.best_bound_ratio:.3f} x the bound"
         result = " on the evaluation workloads: constraint satisfied"

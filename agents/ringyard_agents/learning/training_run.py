@@ -16,7 +16,7 @@ from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard_agents.config.safe_load import check_plain
 from ringyard_agents.learning.agent_file import AGENT_FILE, LAST_FILE, save_agent
 from ringyard_agents.learning.checkpoint import Checkpoint
-from ringyard_agents.learning.evaluation import Evaluation
+from ringyard_agents.learning.evaluation import Evaluation, change
 from ringyard_agents.learning.learner import EnvConfigs, Learner
 from ringyard_agents.report.learning_curves import draw_learning_curves
 from ringyard_agents.report.tensorboard import add_images, record_text
@@ -146,9 +146,9 @@ class TrainingRun:
         files = draw_learning_curves(find_runs([str(self.folder)])[0], self.folder)
         writer, results = self._scalars.events, self._summary()
         metric, best = results["metric"], results["best"]
-        lines = [f"| | {metric} | best agent / row |", "|---|---:|---:|"]
+        lines = [f"| | {metric} | change to the best agent |", "|---|---:|---:|"]
         for name, value in {"best agent": best, **results["baselines"]}.items():
-            lines.append(f"| {name} | {value:,.6g} | {best / value if value else np.nan:.3f} |")
+            lines.append(f"| {name} | {value:,.6g} | {change(best, value)} |")
         writer.add_text("result", "\n".join(lines), results[_STEP])
         add_images(writer, files, results[_STEP])
         return files

@@ -61,8 +61,7 @@ def interval_notes(ranking: Ranking, workloads: int) -> list[str]:
     if ranking.compared:
         metric = "share of blocked jobs" if ranking.metric == "blocking_rate" else "mean JCT"
         pairs = ", over pairs of the same workload" if ranking.varied else ""
-        values = {"reference": ranking.reference, "metric": metric, "pairs": pairs}
-        notes.append(NOTES["difference"].format(**values))
+        notes.append(NOTES["difference"].format(reference=ranking.reference, metric=metric, pairs=pairs))
     if ranking.varied:
         notes.append(NOTES["interval"])
     if ranking.compared and ranking.varied:

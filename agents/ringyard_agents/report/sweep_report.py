@@ -46,7 +46,8 @@ def _value_text(value: Any) -> str:
 def _print(console: Console, table: pd.DataFrame) -> None:
     several = [name for name in ("environment",) if name in table]
     best_first = table.sort_values([*several, "objective"], na_position="last", kind="stable")
-    names = [name for name in table.columns if name not in ("error", "folder")]
+    first = ["job", "status", "seconds"]
+    names = [*first, *(name for name in table.columns if name not in (*first, "error", "folder"))]
     headers = {name: _header(name, names) for name in names}
     records = best_first.head(_MAX_ROWS)[names].astype(object).to_dict("records")
     rows = [{headers[str(name)]: _value_text(value) for name, value in row.items()} for row in records]
