@@ -28,6 +28,7 @@ from ringyard_agents.config.environments import compose_environments
 from ringyard_agents.evaluation.compare import plan_comparisons
 from ringyard_agents.evaluation.evaluate import run_tasks
 from ringyard_agents.evaluation.leaderboard import CONFIG, TABLE, Row, read_rows, table_row
+from ringyard_agents.evaluation.notes import NOTES
 from ringyard_agents.evaluation.ranking import rank, schedulers_frame, values_of
 from ringyard_agents.evaluation.selection import ComparisonRequest, read_entries
 from ringyard_agents.evaluation.statistics import ratio_interval
@@ -41,7 +42,6 @@ from ringyard_agents.report.comparison_table import (
     table_rows,
     window_notes,
 )
-from ringyard_agents.report.notes import NOTES
 from ringyard_agents.report.tables import markdown
 from ringyard_agents.runs.run_index import find_runs
 from tools.config_files import TOOLS_CONF
@@ -81,8 +81,10 @@ PRETRAINED = ("joint", "elastic", "full", "sharing")
 #: what a file keeps of a scheduler
 _DECLARED = ("observability", "capabilities", "capability_group", "published")
 #: notes that a file keeps the values of
-_STORED_NOTES = ("untuned", "equal_workloads", "tuned_elsewhere", "training_range", "assumed", "pretrained")
-_STORED_NOTES = (*_STORED_NOTES, "equal_schedules")
+_STORED_NOTES = (
+    *("untuned", "equal_workloads", "tuned_elsewhere", "training_range", "assumed", "pretrained"),
+    "equal_schedules",
+)
 #: places by which a scheduler that moves is counted
 _MOVED = 5
 #: columns that full tables do not show
@@ -285,9 +287,8 @@ def rows_and_notes(content: Mapping[str, Any]) -> tuple[list[dict[str, str]], li
     table = schedulers_frame(runs, ranking)
     missing = [metric for _, metric, _ in METRIC_COLUMNS if metric not in table]
     missing += [f"lost_to_{one}" for one in LOSS_NAMES if f"lost_to_{one}" not in table]
-    rows = table_rows(table.assign(**dict.fromkeys(missing, np.nan)), ranking)
-    for row in rows:
-        row["options"] = content["schedulers"][row["scheduler"]]["options"]
+    options = [content["schedulers"][label]["options"] for label in table["scheduler"]]
+    rows = table_rows(table.assign(**dict.fromkeys(missing, np.nan), options=options), ranking)
     about = [NOTES[note].format(**values) for note, values in content["notes"]]
     about += window_notes(tuple(content["config"]["measured_jobs"]))
     return rows, notes_below(rows, ranking, runs["workload"].nunique(), about)

@@ -130,7 +130,7 @@ def learning(content: Any, file: Path) -> None:
     lowest, highest = min(map(np.min, others)), max(map(np.max, others))
     apart = [top] if curves[top][1].min() - highest > 0.3 * (highest - lowest) else []
     shown = [apart, [label for label in curves if label not in apart]] if apart else [list(curves)]
-    options = {"height_ratios": [1, 3][-len(shown) :], "sharex": True, "squeeze": False}
+    options: dict[str, Any] = {"height_ratios": [1, 3][-len(shown) :], "sharex": True, "squeeze": False}
     figure, panels = plt.subplots(len(shown), figsize=(9, 4.5), layout="constrained", **options)
     colors = dict(zip(curves, ("#006BA4", "#FF800E", "#595959"), strict=True))
     last = max(decisions[-1] for decisions, _ in curves.values())

@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import sys
+import textwrap
 import threading
 import traceback
 import warnings
@@ -14,8 +15,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from typing import Any, NoReturn
-
-from ringyard_agents.help_page import fill
 
 BAD_INPUT = 2
 _BROKEN_PIPE = 128 + signal.SIGPIPE if hasattr(signal, "SIGPIPE") else 1
@@ -140,6 +139,14 @@ def _print_error(command: str, line: str, error: BaseException) -> None:
     if os.environ.get("RINGYARD_DEBUG", "") not in ("", "0"):
         traceback.print_exception(error)
     print(fit_terminal(f"{command}: {line}"), file=sys.stderr)
+
+
+def fill(text: str, indent: str = "") -> str:
+    """Break a `text` between words into lines that fit the terminal. All but the first get an `indent`."""
+    width = min(max(shutil.get_terminal_size().columns, 40), 100)
+    return textwrap.fill(
+        text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def fit_terminal(line: str) -> str:

@@ -18,6 +18,7 @@ from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard_agents.config.compose import SchedulerEntry, accepts_placement, scheduler_config, to_plain
 from ringyard_agents.evaluation import evaluate, selection, tuned_configs
 from ringyard_agents.evaluation.evaluate import EvaluationTask
+from ringyard_agents.evaluation.notes import NOTES
 from ringyard_agents.evaluation.ranking import rank, schedulers_frame
 from ringyard_agents.evaluation.result_cache import CachedRuns
 from ringyard_agents.evaluation.results_frame import Results, write_frame
@@ -25,7 +26,6 @@ from ringyard_agents.evaluation.selection import COMPARISON_SEED_OFFSET, Compari
 from ringyard_agents.evaluation.training_range import training_range_notes
 from ringyard_agents.evaluation.tuned_configs import TunedScheduler, format_options
 from ringyard_agents.report import comparison_table as texts
-from ringyard_agents.report.notes import NOTES
 from ringyard_agents.report.tables import (
     markdown,
     pluralize,
@@ -98,8 +98,6 @@ def report_comparison(
     frame = schedulers_frame(results.runs, ranking)
     frame.insert(4, "options", [format_options(comparison.entries[label]) for label in frame["scheduler"]])
     rows = texts.table_rows(frame, ranking)
-    for row, chosen in zip(rows, frame["options"], strict=True):
-        row["options"] = chosen
     workloads = results.runs["workload"].nunique()
     # `jobs` has only the measured ones
     jobs = texts.window_notes(comparison.tasks[0].measured_jobs) or texts.equal_schedule_notes(results.jobs)

@@ -20,8 +20,8 @@ from ringyard.profiles import catalogue
 from ringyard.sim.metrics import JobTimes, Metrics, Window, job_times, measured_rows, timeline
 from ringyard.sim.simulator import Simulator
 from ringyard.state.random_numbers import derive_seed
+from ringyard_agents.evaluation.notes import NOTES
 from ringyard_agents.evaluation.process_pool import run_in_processes
-from ringyard_agents.report.notes import NOTES
 from ringyard_baselines.scheduler import Capabilities, Scheduler, check_capabilities, run
 
 #: initial length of the record of which job held which GPUs; a row takes 32 bytes

@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 from ringyard_agents.config.compose import SchedulerEntry, to_plain
 from ringyard_agents.config.environments import compose_environments
 from ringyard_agents.config.safe_load import read_plain
-from ringyard_agents.report.notes import NOTES
+from ringyard_agents.evaluation.notes import NOTES
 from ringyard_agents.shipped_agents import ZOO_PREFIX, agent_path
 
 #: groups of the environment that are compared, and settings that choose jobs and are no property of them

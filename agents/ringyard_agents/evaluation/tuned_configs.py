@@ -16,7 +16,7 @@ from ringyard.observability import Observability
 from ringyard_agents.config.compose import SchedulerEntry, require_placement, scheduler_config, to_plain
 from ringyard_agents.config.safe_load import read_plain
 from ringyard_agents.evaluation.evaluate import build_object
-from ringyard_agents.report.notes import NOTES
+from ringyard_agents.evaluation.notes import NOTES
 from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_baselines.scheduler import Capabilities, Scheduler
 

@@ -7,10 +7,10 @@ import numpy as np
 import pandas as pd
 
 from ringyard.sim.metrics import LOSS_NAMES, Window
+from ringyard_agents.evaluation.notes import NOTES, TABLE
 from ringyard_agents.evaluation.ranking import Ranking
 from ringyard_agents.evaluation.statistics import small_sample_warning
-from ringyard_agents.report.notes import NOTES, TABLE
-from ringyard_agents.report.tables import p_text, pluralize
+from ringyard_agents.report.tables import change_text, p_text, pluralize
 
 #: cell without a value, such as a mean over no jobs
 NO_VALUE = "-"
@@ -107,7 +107,9 @@ def _row_texts(row: Mapping[Hashable, Any], ranking: Ranking) -> dict[str, str]:
     texts = {"scheduler": row["scheduler"], "best": "*" if row["best"] else ""}
     texts |= {name: row[name] for name in ("capabilities", "observability")}
     texts["mean JCT [95% CI] (s)" if ranking.varied else "mean JCT (s)"] = mean
-    texts[f"{blocked}vs {ranking.reference}"] = _change(row, ranking)
+    ratio = row["ratio"], row["ratio_low"], row["ratio_high"]  # NaN: not comparable
+    change = "reference" if row["scheduler"] == ranking.reference else change_text(*ratio)
+    texts[f"{blocked}vs {ranking.reference}"] = "" if np.isnan(row["ratio"]) else change
     if ranking.varied:
         texts["p (Holm)"] = p_text(row["p_holm"])
     texts["gap to bound"] = _text("{:.2f}", row["gap_to_bound"], "")
@@ -115,17 +117,7 @@ def _row_texts(row: Mapping[Hashable, Any], ranking: Ranking) -> dict[str, str]:
         texts[title] = _text(form, row[name])
     texts["wall time (s)"] = f"{row['wall_seconds']:.3f}"
     texts["per decision (ms)"] = f"{row['milliseconds_per_decision']:.3f}"
-    return texts
-
-
-def _change(row: Mapping[Hashable, Any], ranking: Ranking) -> str:
-    """Return the difference of a row from the reference; "" if they cannot be compared."""
-    if row["scheduler"] == ranking.reference:
-        return "reference"
-    if row["scheduler"] not in ranking.compared:
-        return ""
-    change, low, high = ((row[name] - 1) * 100 for name in ("ratio", "ratio_low", "ratio_high"))
-    return f"{change:+.1f}%" + (f" [{low:+.1f}, {high:+.1f}]" if ranking.varied else "")
+    return {**texts, "options": row.get("options", "")}
 
 
 def equal_schedule_notes(jobs: pd.DataFrame) -> list[str]:
