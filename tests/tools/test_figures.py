@@ -196,6 +196,26 @@ def test_stored_results_hold(name, tmp_path, monkeypatch):
     assert not stale, f"pages with {name} are stale: {stale}; run `{figures.COMMAND} {name}`"
 
 
+OF_LEARNERS = [name for name in figures.commands() if name.startswith("learners_") and figures.read(name)]
+
+
+@pytest.mark.parametrize("name", OF_LEARNERS)
+def test_learning_curves_have_lines_of_the_allocator_and_of_the_best_published(name):
+    [(_, _, runs, best)] = figures._learners([name])
+    assert figures.read(name)["references"].keys() == {best, "allocator"}
+    assert set(runs["scheduler"]) >= {best, "allocator"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OF_LEARNERS)
+def test_lines_of_learning_curves_hold(name):
+    content = figures.read(name)
+    found = figures.learning_references(name, content)
+    assert found == pytest.approx(content["references"], rel=1e-5), (
+        f"run `{figures.COMMAND} --references {name}`"
+    )
+
+
 def copied(name, folder):
     """A folder with the file of a result."""
     (folder / f"{name}.json").write_text((figures.STORED / f"{name}.json").read_text())
