@@ -23,13 +23,25 @@ from ringyard.errors import ConfigurationError, RingyardError
 from ringyard.mdp.user_config import hydra_initialized
 from ringyard.sim.metrics import LOSS_NAMES
 from ringyard_agents.command_line import Arguments, exit_code
+from ringyard_agents.config.compose import to_plain
+from ringyard_agents.config.environments import compose_environments
 from ringyard_agents.evaluation.compare import plan_comparisons
 from ringyard_agents.evaluation.evaluate import run_tasks
 from ringyard_agents.evaluation.leaderboard import CONFIG, TABLE, Row, read_rows, table_row
+from ringyard_agents.evaluation.notes import NOTES
 from ringyard_agents.evaluation.ranking import rank, schedulers_frame, values_of
-from ringyard_agents.evaluation.selection import ComparisonRequest
+from ringyard_agents.evaluation.selection import ComparisonRequest, read_entries
 from ringyard_agents.evaluation.statistics import ratio_interval
-from ringyard_agents.report.comparison_table import LOSS_COLUMNS, METRIC_COLUMNS, loss_columns, table_rows
+from ringyard_agents.evaluation.tuned_configs import read_tuned, with_tuned_options
+from ringyard_agents.learning.evaluation import EvaluationWorkloads
+from ringyard_agents.report.comparison_table import (
+    LOSS_COLUMNS,
+    METRIC_COLUMNS,
+    loss_columns,
+    notes_below,
+    table_rows,
+    window_notes,
+)
 from ringyard_agents.report.tables import markdown
 from ringyard_agents.runs.run_index import find_runs
 from tools.config_files import TOOLS_CONF
@@ -68,11 +80,17 @@ PRETRAINED_BY_LEARNER = ROOT / "agents" / "pretrained"
 PRETRAINED = ("joint", "elastic", "full", "sharing")
 #: what a file keeps of a scheduler
 _DECLARED = ("observability", "capabilities", "capability_group", "published")
+#: notes that a file keeps the values of
+_STORED_NOTES = (
+    *("untuned", "equal_workloads", "tuned_elsewhere", "training_range", "assumed", "pretrained"),
+    "equal_schedules",
+)
 #: places by which a scheduler that moves is counted
 _MOVED = 5
 #: columns that full tables do not show
 _HIDDEN = (
     *("p95 (s)", "median (s)", "GPUs busy", "fragmented", "blocked", "wall time (s)", "per decision (ms)"),
+    "options",
     *(title for title, _, _ in LOSS_COLUMNS),
 )
 #: columns of the folded table of other metrics
@@ -149,12 +167,45 @@ def store(name: str, workers: int) -> None:
         "command": lines,
         "curves": {one.folder.name: one.curve.round(6).to_dict("list") for one in curves},
         "config": yaml.safe_load((folder / "config.yaml").read_text()),
-        "notes": [line for line in table if line and not line.startswith("|")],
+        "notes": noted([line for line in table if line and not line.startswith("|")]),
         "bound_mean_jct": first["bound_mean_jct"].round(6).tolist(),
         "schedulers": schedulers,
     }
+    content["references"] = learning_references(name, content)
     STORED.mkdir(exist_ok=True)
     write_json(content, STORED / f"{name}.json")
+
+
+def learning_references(name: str, content: Mapping[str, Any]) -> dict[str, float]:
+    """Measure the lines of the learning curves of a result, on the evaluation workloads of its trainings.
+
+    Returns:
+        {label: mean JCT in seconds} of the allocator, and of the published scheduler that is best on the test
+        workloads. {} without a published scheduler or a training.
+    """
+    runs, one = frame(content), commands()[name]
+    published = list(runs.loc[runs["published"], "scheduler"].unique())
+    if "learners" not in one or not published:
+        return {}
+    with hydra_initialized():
+        settings = to_plain(hydra.compose("train", one["train"][0].split()))
+        environments = compose_environments(settings, [])
+        wanted = [_best(runs, published).partition("@")[0], "allocator"]
+        entries = with_tuned_options(read_entries(wanted), read_tuned(one["environment"]))
+        given = settings["evaluate"]
+        workloads = EvaluationWorkloads(environments, given["workloads"], given["workload_seed"], ())
+        found = {label: workloads.mean_metrics(entry, "mean_jct") for label, entry in entries.items()}
+    return {label: round(mean, 6) for label, means in found.items() for mean in means.values()}
+
+
+def noted(lines: Sequence[str]) -> list[tuple[str, dict[str, str]]]:
+    """Return (name, values) of the notes of a table that its stored results do not tell (`NOTES`)."""
+    found = []
+    for name in _STORED_NOTES:
+        form = re.escape(NOTES[name]).replace(r"\{", "{").replace(r"\}", "}")
+        pattern = re.sub(r"{(\w+)}", r"(?P<\1>.+)", form)
+        found += [(name, one.groupdict()) for line in lines if (one := re.fullmatch(pattern, line))]
+    return found
 
 
 def read(name: str) -> dict[str, Any]:
@@ -227,11 +278,8 @@ def _listing(lines: Sequence[str]) -> str:
     return "```\n" + "\n".join(lines) + "\n```"
 
 
-def comparison(name: str, columns: tuple[str, ...] = ()) -> str:
-    """Everything of one result: commands, a row for each scheduler, notes. Or `columns` by beginnings."""
-    content = read(name)
-    if not content:
-        return _missing([name])[0]
+def rows_and_notes(content: Mapping[str, Any]) -> tuple[list[dict[str, str]], list[str]]:
+    """Return (rows, notes below them) of the table of a result, as `ringyard compare` writes it."""
     runs = frame(content)
     given = content["config"]["reference"]
     named = [label for label in content["schedulers"] if given in (label, label.partition("@")[0])]
@@ -239,7 +287,19 @@ def comparison(name: str, columns: tuple[str, ...] = ()) -> str:
     table = schedulers_frame(runs, ranking)
     missing = [metric for _, metric, _ in METRIC_COLUMNS if metric not in table]
     missing += [f"lost_to_{one}" for one in LOSS_NAMES if f"lost_to_{one}" not in table]
-    rows = table_rows(table.assign(**dict.fromkeys(missing, np.nan)), ranking)
+    options = [content["schedulers"][label]["options"] for label in table["scheduler"]]
+    rows = table_rows(table.assign(**dict.fromkeys(missing, np.nan), options=options), ranking)
+    about = [NOTES[note].format(**values) for note, values in content["notes"]]
+    about += window_notes(tuple(content["config"]["measured_jobs"]))
+    return rows, notes_below(rows, ranking, runs["workload"].nunique(), about)
+
+
+def comparison(name: str, columns: tuple[str, ...] = ()) -> str:
+    """Everything of one result: commands, a row for each scheduler, notes. Or `columns` by beginnings."""
+    content = read(name)
+    if not content:
+        return _missing([name])[0]
+    rows, notes = rows_and_notes(content)
     if columns:
         return _columns(rows, [title for title in rows[0] if title.startswith(columns)], _CAPTION)
     parts = ("queueing (s)", *loss_columns(rows))
@@ -251,7 +311,7 @@ def comparison(name: str, columns: tuple[str, ...] = ()) -> str:
             "Other metrics; lower is better, of GPUs held neither", _columns(rows, ("scheduler", *_OTHERS))
         ),
     ]
-    return "\n\n".join([_listing(content["command"]), *tables, *content["notes"]])
+    return "\n\n".join([_listing(content["command"]), *tables, *notes])
 
 
 def _columns(rows: Sequence[Mapping[str, str]], titles: Sequence[str], caption: str | None = None) -> str:
@@ -648,11 +708,18 @@ def _run(words: Sequence[str]) -> int:
         action="store_true",
         help="run only the first workload of NAMEs, and note rows that differ",
     )
+    parser.add_argument(
+        "--references", action="store_true", help="measure only the lines of the learning curves of NAMEs"
+    )
     given = parser.parse_args(words)
     for name in given.names:
         read(name)  # an unknown name is an error before anything runs
     for name in given.names:
-        if given.replay:
+        if given.references:
+            write_json(
+                read(name) | {"references": learning_references(name, read(name))}, STORED / f"{name}.json"
+            )
+        elif given.replay:
             print(f"{name}: {', '.join(stale_rows(name)) or 'nothing'} is stale", flush=True)
         else:
             store(name, given.workers)

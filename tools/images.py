@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 import yaml
 from matplotlib import pyplot as plt
+from matplotlib.ticker import MaxNLocator
 
 from ringyard.errors import ConfigurationError, RingyardError
 from ringyard_agents.command_line import Arguments, exit_code
@@ -114,21 +115,58 @@ def run(how: Mapping[str, Any], folder: Path, *, draw: bool) -> None:
 
 
 def learning(content: Any, file: Path) -> None:
-    """Draw the curves of a result of learners: means over training seeds, with the range of the seeds."""
+    """Draw the curves of a result of learners, and as dashed lines what they are compared with.
 
-    def draw(axes: Any) -> None:
-        for form, label in LEARNERS.items():
-            curves = [one for name, one in content["curves"].items() if f"_{form}_" in name]
-            values = np.array([one["value"] for one in curves])
-            decisions = np.mean([one["decisions"] for one in curves], axis=0) / 1000
-            [line] = axes.plot(decisions, values.mean(axis=0), label=f"{label} ({len(curves)} seeds)")
-            low, high = values.min(axis=0), values.max(axis=0)
-            axes.fill_between(decisions, low, high, alpha=0.15, color=line.get_color())
-        axes.set(xlabel="thousand decisions of training", ylabel="mean JCT (s)")
+    A curve is the mean over training seeds, with their range. One far above all else has its own panel.
+    """
+    curves = {}
+    for form, label in LEARNERS.items():
+        own = [one for name, one in content["curves"].items() if f"_{form}_" in name]
+        decisions = np.mean([one["decisions"] for one in own], axis=0) / 1000
+        curves[label] = decisions, np.array([one["value"] for one in own])
+    dashed = {label.partition("@")[0]: mean for label, mean in content["references"].items()}
+    top = max(curves, key=lambda label: curves[label][1].min())
+    others = [*dashed.values(), *(values for label, (_, values) in curves.items() if label != top)]
+    lowest, highest = min(map(np.min, others)), max(map(np.max, others))
+    apart = [top] if curves[top][1].min() - highest > 0.3 * (highest - lowest) else []
+    shown = [apart, [label for label in curves if label not in apart]] if apart else [list(curves)]
+    options: dict[str, Any] = {"height_ratios": [1, 3][-len(shown) :], "sharex": True, "squeeze": False}
+    figure, panels = plt.subplots(len(shown), figsize=(9, 4.5), layout="constrained", **options)
+    colors = dict(zip(curves, ("#006BA4", "#FF800E", "#595959"), strict=True))
+    last = max(decisions[-1] for decisions, _ in curves.values())
+    for axes, labels in zip(panels[:, 0], shown, strict=True):
+        ends = []
+        for label in labels:
+            decisions, values = curves[label]
+            axes.plot(decisions, values.mean(axis=0), color=colors[label], linewidth=2)
+            axes.fill_between(
+                decisions, values.min(axis=0), values.max(axis=0), alpha=0.15, color=colors[label]
+            )
+            ends.append((values[:, -1].mean(), decisions[-1], label, colors[label]))
+        for label, mean in dashed.items() if labels != apart else ():
+            axes.axhline(mean, color="black", linewidth=1, linestyle="--")
+            known = "the tuned allocator, no agent" if label == "allocator" else f"best published: {label}"
+            ends.append((mean, 1.01 * last, known, "black"))
+        axes.grid(alpha=0.3)
+        axes.margins(y=0.1)
+        axes.set_xlim(right=1.01 * last)
+        axes.yaxis.set_major_locator(MaxNLocator(3 if labels == apart else 7))
+        axes.yaxis.set_major_formatter("{x:,.0f}")
+        _label_ends(axes, ends)
+    panels[-1, 0].set(xlabel="thousand decisions of training", ylabel="mean JCT (s)")
+    figure.savefig(file, dpi=120)
+    plt.close(figure)
 
-    save_figure(
-        file, draw, "Mean JCT on the evaluation workloads: means over seeds, and the range of the seeds"
-    )
+
+def _label_ends(axes: Any, ends: Sequence[tuple[float, float, str, str]]) -> None:
+    """Label the ends (y, x, text, colour) of curves to the right of axes, higher where there is no room."""
+    low, high = axes.get_ylim()
+    place = -np.inf
+    for y, x, text, color in sorted(ends):
+        place = max(y, place + 0.075 * (high - low))
+        where = {"xytext": (1.02, place), "textcoords": ("axes fraction", "data"), "annotation_clip": False}
+        line = {"arrowstyle": "-", "color": color, "linewidth": 0.5}
+        axes.annotate(text, (x, y), color=color, fontsize="small", va="center", arrowprops=line, **where)
 
 
 def profiles(content: Any, file: Path) -> None:

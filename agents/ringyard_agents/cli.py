@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Annotated, Any
 
-from ringyard_agents.command_line import BAD_INPUT, Arguments, exit_code
-from ringyard_agents.help_page import fill
+from ringyard_agents.command_line import BAD_INPUT, Arguments, exit_code, fill
 from ringyard_agents.hydra_command import run_hydra
 
 #: {command: description}, in the order of `ringyard --help`

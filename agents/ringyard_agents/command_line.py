@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import sys
+import textwrap
 import threading
 import traceback
 import warnings
@@ -137,7 +138,23 @@ def _lost_signals_return() -> Iterator[None]:
 def _print_error(command: str, line: str, error: BaseException) -> None:
     if os.environ.get("RINGYARD_DEBUG", "") not in ("", "0"):
         traceback.print_exception(error)
-    print(f"{command}: {line}", file=sys.stderr)
+    print(fit_terminal(f"{command}: {line}"), file=sys.stderr)
+
+
+def fill(text: str, indent: str = "") -> str:
+    """Break a `text` between words into lines that fit the terminal. All but the first get an `indent`."""
+    width = min(max(shutil.get_terminal_size().columns, 40), 100)
+    return textwrap.fill(
+        text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def fit_terminal(line: str) -> str:
+    """Break a line for standard error if that is a terminal. Quoted parts, such as commands, stay whole."""
+    if not sys.stderr.isatty():
+        return line
+    whole = re.sub(r"`[^`]*`|(?<!\w)'[^']*'", lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), line)
+    return fill(whole, "  ").replace("\N{NO-BREAK SPACE}", " ")
 
 
 def _open_streams() -> None:
@@ -169,7 +186,7 @@ def _one_line_warnings(command: str) -> Iterator[None]:
         from ringyard.errors import ConfigurationWarning, WorkloadWarning
 
         if issubclass(category, ConfigurationWarning | WorkloadWarning):
-            text = f"{command}: {message}\n"
+            text = f"{fit_terminal(f'{command}: {message}')}\n"
             new = text not in printed
             printed.add(text)
             return text if new else ""

@@ -1,12 +1,13 @@
 """The pages of `ringyard COMMAND --help [TOPIC]`, made from the yamls and their comments."""
 
 import re
-import shutil
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
+
+from ringyard_agents.command_line import fill
 
 #: a line of a yaml: its indent, its setting, and the comment behind it
 _LINE = re.compile(r"""( *)((?:[^"'#]|"[^"]*"|'[^']*'|(?<=\S)#)*?)\s*(?:(?:^|(?<=\s))#(.*))?""")
@@ -53,14 +54,6 @@ def help_page(command: str, description: str, topic: str = "") -> str:
             f" setting that `ringyard {command} --help` lists"
         )
     return wrap_yaml("\n".join(found) + "\n")
-
-
-def fill(text: str, indent: str = "") -> str:
-    """Break a `text` between words into lines that fit the terminal. All but the first get an `indent`."""
-    width = min(max(shutil.get_terminal_size().columns, 40), 100)
-    return textwrap.fill(
-        text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
 
 
 def wrap_yaml(text: str) -> str:

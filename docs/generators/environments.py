@@ -1,6 +1,7 @@
 """A page for each environment that has an id: its yaml, its spaces and what was measured on it."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from gymnasium import spaces
 
 from ringyard.mdp.actions import Actions, Adjustment, Weights
 from ringyard.mdp.env import ClusterEnv
+from ringyard.mdp.observations.observation import ItemAxis
 from ringyard.mdp.registration import environment_arguments
 from ringyard_agents.report.comparison_table import LOSS_COLUMNS
 
@@ -37,6 +39,19 @@ _ORDERS = {
     "duration": "predicted duration",
     "work": "predicted GPU seconds",
     "gpus": "GPUs",
+}
+
+#: {items of a block of an observation: what they are}
+_ITEMS = {
+    ItemAxis.WAITING: "each visible waiting job",
+    ItemAxis.PLACEMENT: "each visible waiting job with each way to start it",
+    ItemAxis.RUNNING: "each running job",
+    ItemAxis.LIVE: "each live job (waiting or running)",
+    ItemAxis.SERVER: "each server",
+    ItemAxis.SUMMARY: "all live jobs together",
+    ItemAxis.OPERATION: "each operation of a job's graph",
+    ItemAxis.DEPENDENCY: "each dependency between operations",
+    ItemAxis.CLUSTER: "the whole cluster",
 }
 
 #: columns of five_environments.md that the page of an environment does without
@@ -84,6 +99,7 @@ def _described(name: str, id_: str) -> dict[str, Any]:
     return {
         "experiment": name,
         "forms": forms,
+        "items": _ITEMS,
         "replaced": f"ringyard/{id_}" if found else "",
         "learner": own if own in {one.name for one in leaves("agent")} else "ppo_weights",
         "title": title,
@@ -168,7 +184,9 @@ def _actions(env: ClusterEnv, parts: Mapping[str, str]) -> list[tuple[str, str]]
         return []
     said = leaf("action", parts["action"]).said["templates"] if "action" in parts else []
     templates = [one if isinstance(one, Mapping) else {} for one in said] or [{}] * len(actions.starts)
-    starts = [f"{one.name}{_arguments(said)}" for one, said in zip(actions.starts, templates, strict=True)]
+    starts = [
+        f"{_start(one.name)}{_arguments(said)}" for one, said in zip(actions.starts, templates, strict=True)
+    ]
     changes = ["preempt it"] if actions.preemptive else []
     changes += [_adjustment(one) for one in actions.adjustments]
     visible = f"i from 0 to {actions.num_waiting - 1}, by {_ORDERS[actions.queue_order]}"
@@ -185,6 +203,11 @@ def _actions(env: ClusterEnv, parts: Mapping[str, str]) -> list[tuple[str, str]]
     ]
     wait = "wait for the next event" + ("" if actions.may_wait else ", valid if no visible job fits")
     return [*rows, (f"`{actions.wait}`", wait)]
+
+
+def _start(name: str) -> str:
+    """What a way to start a job does: its placement rule, and the GPUs that it gives."""
+    return re.sub(r" gpusx(\S+)", r", on \1 times the GPUs that the job asks for", name)
 
 
 def _numbered(slot: str, kinds: int, number: int) -> str:

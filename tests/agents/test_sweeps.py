@@ -41,8 +41,8 @@ def record(number, *words, objective=None, **more):
 
 def test_settings_of_jobs_are_numbers_where_they_are(tmp_path):
     one = record(3, "+a=1", "b=1e-3", "c=true", "d=[1,2]", "agent=x", objective=2.0)
-    assert override_values(one) == {"a": 1, "b": 1e-3, "c": True, "d": "[1,2]", "agent": "x"}
-    assert override_values(record(0, "d=2020-13-45")) == {"d": "2020-13-45"}  # YAML looks for a date
+    assert override_values(one.overrides) == {"a": 1, "b": 1e-3, "c": True, "d": "[1,2]", "agent": "x"}
+    assert override_values(["d=2020-13-45"]) == {"d": "2020-13-45"}  # YAML looks for a date
     folder = tmp_path / "3"
     folder.mkdir()
     assert JobRecord.read(folder) is None

@@ -32,6 +32,7 @@ from ringyard_agents.report.comparison_table import (
     table_rows,
     window_notes,
 )
+from ringyard_agents.report.tables import p_text
 from ringyard_baselines.classic.start_only import fifo_backfill
 from ringyard_baselines.scheduler import Capabilities, run
 
@@ -155,6 +156,14 @@ def test_equal_workloads_make_no_intervals(one, workloads, said):
     assert said in notes
     assert "95" not in notes
     assert "Holm" not in notes
+
+
+def test_a_p_value_that_three_digits_round_to_0_is_below_a_thousandth(one):
+    runs = runs_frame(results(one, {"fifo_backfill": [9.0, 9.01, 9.02, 9.0], "sjf": [8.0, 8.01, 8.02, 8.0]}))
+    ranking = rank(runs)
+    rows = table_rows(schedulers_frame(runs, ranking), ranking)
+    assert [row["p (Holm)"] for row in rows] == ["", "<0.001"]
+    assert [p_text(value) for value in (0.00099, 0.001, 0.05, np.nan)] == ["<0.001", "0.001", "0.050", ""]
 
 
 def test_a_window_is_said():

@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+import sys
 
 import pytest
 import yaml
@@ -12,6 +13,7 @@ from rich.console import Console
 from conftest import composed
 from ringyard.errors import ConfigurationError
 from ringyard_agents.cli import COMMANDS, HYDRA_COMMANDS, main
+from ringyard_agents.command_line import fit_terminal
 from ringyard_agents.config.schema import check_settings
 from ringyard_agents.help_page import _choices, _read, wrap_yaml
 from ringyard_agents.report.tables import print_note, print_table
@@ -63,6 +65,25 @@ def test_wrapped_yamls_say_the_same(group):
         assert yaml.safe_load(wrapped) == yaml.safe_load(text), file
         before, after = (sorted(one.replace("#", " ").split()) for one in (text, wrapped))
         assert before == after, file  # no word is lost
+
+
+def test_an_error_fits_a_terminal_and_stays_one_line_in_a_pipe(capsys, monkeypatch):
+    words = ("compare", "experiment=cpu_gpu", "experiments=[cpu_gpu,sharing]", "name=none")
+    (line,) = lines_of(capsys, *words, code=2)
+    assert len(line) > 80
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    lines = lines_of(capsys, *words, code=2)
+    assert len(lines) > 1
+    assert not too_wide(lines)
+    assert [lines[0][0], *(one[:2] for one in lines[1:])] == ["r", *["  "] * (len(lines) - 1)]
+    assert " ".join(one.strip() for one in lines) == line
+    command = f"`ringyard train resume={'x' * 60} name=y`"
+    fitted = fit_terminal(f"ringyard train: the user's run is there; type {command} or open 'my own runs'")
+    assert fitted.splitlines() == [
+        "ringyard train: the user's run is there; type",
+        f"  {command}",
+        "  or open 'my own runs'",
+    ]
 
 
 def near(name):

@@ -156,9 +156,12 @@ def test_a_result_has_its_commands_its_configuration_and_every_workload(name):
         for metric, values in one["values"].items():
             assert len(values) == seeds, (name, label, metric)
         assert np.min(one["values"]["mean_jct"]) > 0
-    table, notes = figures.comparison(name), "\n".join(content["notes"])
-    for note in re.findall(r"^(vs \S+): relative difference", notes, re.MULTILINE):
-        assert f"| {note} |" in table  # as the command printed it
+    table, (_, notes) = figures.comparison(name), figures.rows_and_notes(content)
+    for note in re.findall(r"^(vs \S+): relative difference", table, re.MULTILINE):
+        assert f"| {note} |" in table
+    assert [[*note] for note in figures.noted(notes)] == content[
+        "notes"
+    ]  # as `store` reads them from table.md
 
 
 def test_aggregates_are_of_the_stored_results():
@@ -191,6 +194,26 @@ def test_stored_results_hold(name, tmp_path, monkeypatch):
             (tmp_path / file).symlink_to(shared("data", "traces", folder, file))
     stale = figures.stale_rows(name)
     assert not stale, f"pages with {name} are stale: {stale}; run `{figures.COMMAND} {name}`"
+
+
+OF_LEARNERS = [name for name in figures.commands() if name.startswith("learners_") and figures.read(name)]
+
+
+@pytest.mark.parametrize("name", OF_LEARNERS)
+def test_learning_curves_have_lines_of_the_allocator_and_of_the_best_published(name):
+    [(_, _, runs, best)] = figures._learners([name])
+    assert figures.read(name)["references"].keys() == {best, "allocator"}
+    assert set(runs["scheduler"]) >= {best, "allocator"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OF_LEARNERS)
+def test_lines_of_learning_curves_hold(name):
+    content = figures.read(name)
+    found = figures.learning_references(name, content)
+    assert found == pytest.approx(content["references"], rel=1e-5), (
+        f"run `{figures.COMMAND} --references {name}`"
+    )
 
 
 def copied(name, folder):

@@ -1,8 +1,10 @@
 """Images of README and docs are made by commands, from what is there now."""
 
 import re
+from itertools import pairwise
 
 import pytest
+from matplotlib.text import Text
 
 from conftest import ROOT
 from tools import images
@@ -45,6 +47,16 @@ def test_an_image_shows_the_run_of_this_version(name, tmp_path):
     images.run(OF_RUNS[name], tmp_path, draw=False)
     found = images.evidence(OF_RUNS[name], tmp_path)
     assert images.noted()[name]["from"] == found, f"docs/{name} is stale: run `{images.COMMAND} {name}`"
+
+
+def test_labels_at_the_ends_of_curves_do_not_overlap():
+    figure, axes = images.plt.subplots(figsize=(9, 4.5), layout="constrained")
+    axes.set_ylim(0, 100)
+    images._label_ends(axes, [(y, 1.0, f"curve {y}", "black") for y in (50, 51, 50.5, 20)])
+    figure.canvas.draw()
+    boxes = sorted(Text.get_window_extent(one).intervaly.tolist() for one in axes.texts)  # without arrows
+    assert all(above[0] > below[1] for below, above in pairwise(boxes))
+    images.plt.close(figure)
 
 
 def test_changed_results_are_drawn_anew(tmp_path, monkeypatch, capsys):

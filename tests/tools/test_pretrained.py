@@ -11,6 +11,7 @@ from conftest import ROOT
 sys.path.insert(0, str(ROOT))  # `tools` is not installed
 
 from tools.figures import LEARNERS, MORE_LEARNERS, PRETRAINED_BY_LEARNER, commands, read
+from tools.pretrained import with_results
 
 FOLDERS = sorted(PRETRAINED_BY_LEARNER.iterdir()) if PRETRAINED_BY_LEARNER.is_dir() else []
 RESULTS = {
@@ -38,6 +39,8 @@ def test_pretrained_agents_have_a_card_and_are_the_best_seed_of_the_stored_resul
     ]
     card = (folder / "README.md").read_text()
     assert f"agents/pretrained/{folder.name}" in card
+    assert "| scheduler |" in card
+    assert with_results(card, RESULTS[folder.name]) == card, "run `python -m tools.pretrained --cards`"
     assert sorted(file.name for file in folder.iterdir()) == [
         "README.md",
         "agent.safetensors",

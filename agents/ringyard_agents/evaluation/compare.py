@@ -18,6 +18,7 @@ from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard_agents.config.compose import SchedulerEntry, accepts_placement, scheduler_config, to_plain
 from ringyard_agents.evaluation import evaluate, selection, tuned_configs
 from ringyard_agents.evaluation.evaluate import EvaluationTask
+from ringyard_agents.evaluation.notes import NOTES
 from ringyard_agents.evaluation.ranking import rank, schedulers_frame
 from ringyard_agents.evaluation.result_cache import CachedRuns
 from ringyard_agents.evaluation.results_frame import Results, write_frame
@@ -97,21 +98,10 @@ def report_comparison(
     frame = schedulers_frame(results.runs, ranking)
     frame.insert(4, "options", [format_options(comparison.entries[label]) for label in frame["scheduler"]])
     rows = texts.table_rows(frame, ranking)
-    for row, chosen in zip(rows, frame["options"], strict=True):
-        row["options"] = chosen
     workloads = results.runs["workload"].nunique()
-    with_options = [f"{row['scheduler']}: {row['options']}" for row in rows if row["options"]]
-    below = [
-        texts.best_note(rows),
-        "gap to bound: mean JCT / its lower bound (1: optimal)",
-        "rho: finish-time fairness (above 1: unfair)",
-        *texts.blocking_notes(ranking),
-        *([f"options: {'; '.join(with_options)}"] if with_options else []),
-        *comparison.notes,
-        *texts.interval_notes(ranking, workloads),
-        # `jobs` has only the measured ones
-        *(texts.window_notes(comparison.tasks[0].measured_jobs) or texts.equal_schedule_notes(results.jobs)),
-    ]
+    # `jobs` has only the measured ones
+    jobs = texts.window_notes(comparison.tasks[0].measured_jobs) or texts.equal_schedule_notes(results.jobs)
+    below = texts.notes_below(rows, ranking, workloads, [*comparison.notes, *jobs])
     written += write_tables(folder, frame, rows, below)
     heading = f"means over {pluralize(workloads, 'workload')}, the same for all schedulers"
     title = f"{comparison.name}: {heading}" if comparison.name else heading
@@ -173,7 +163,7 @@ def _plan_comparison(
     notes += training_range_notes(supported, environment)
     notes += evaluate.sharing_notes(evaluate.make_simulator(environments[0], 0, seed, None))
     if agents:
-        notes.append(f"pretrained agents, not published schedulers (docs/agents.md): {', '.join(agents)}")
+        notes.append(NOTES["pretrained"].format(agents=", ".join(agents)))
     return Comparison(name, supported, tasks, {**refused, **missing}, reference, notes)
 
 
@@ -193,7 +183,7 @@ def _untuned_note(entries: Mapping[str, SchedulerEntry], tuned: Mapping[str, Tun
     untuned = {label: entry for label, entry in entries.items() if entry not in tuned_entries}
     schedulers = [label for label, entry in untuned.items() if not entry.is_agent]
     labels = [label for label in schedulers if accepts_placement(entries[label].name)]
-    return [texts.NOTES["untuned"].format(labels=", ".join(labels))] if labels else []
+    return [NOTES["untuned"].format(labels=", ".join(labels))] if labels else []
 
 
 def compare_command(config: DictConfig) -> float | None:

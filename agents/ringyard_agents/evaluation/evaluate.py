@@ -20,6 +20,7 @@ from ringyard.profiles import catalogue
 from ringyard.sim.metrics import JobTimes, Metrics, Window, job_times, measured_rows, timeline
 from ringyard.sim.simulator import Simulator
 from ringyard.state.random_numbers import derive_seed
+from ringyard_agents.evaluation.notes import NOTES
 from ringyard_agents.evaluation.process_pool import run_in_processes
 from ringyard_baselines.scheduler import Capabilities, Scheduler, check_capabilities, run
 
@@ -113,10 +114,7 @@ def sharing_notes(sim: Simulator) -> list[str]:
         if (interference.pairs is not None and kind != REFERENCE_GPU)
         or any("sharing: as on" in model.gpus[kind].source for model in models)
     ]
-    return [
-        f"assumed: sharing a GPU slows jobs on {kind} as on {REFERENCE_GPU} (docs/physics.md, Sharing)"
-        for kind in assumed
-    ]
+    return [NOTES["assumed"].format(kind=kind, reference=REFERENCE_GPU) for kind in assumed]
 
 
 def run_to_end(

@@ -30,7 +30,7 @@ from ringyard_agents.evaluation.evaluate import build_object, run_tasks
 from ringyard_agents.evaluation.selection import COMPARISON_SEED_OFFSET, ComparisonRequest
 from ringyard_agents.evaluation.statistics import holm, holm_confidences, p_value, ratio_interval
 from ringyard_agents.evaluation.tuned_configs import capability_class
-from ringyard_agents.report.tables import print_line, print_table
+from ringyard_agents.report.tables import change_text, p_text, print_line, print_table
 from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_agents.runs.run_folder import checkout_commit
 from ringyard_agents.shipped_agents import agent_path
@@ -126,16 +126,12 @@ def compare_rows(rows: Sequence[Row]) -> list[Row]:
 
 def table_row(row: Row) -> dict[str, str]:
     """Return the cells of a row that the command prints."""
-    change = ""
-    if row["reference"]:
-        value, low, high = (100 * (row[name] - 1) for name in ("ratio", "low", "high"))
-        change = f"{value:+.1f}% [{low:+.1f}, {high:+.1f}]"
     return {
         "scheduler": row["name"],
         "mean JCT (s)": f"{row['mean_jct']:,.0f}",
         "gap to bound": f"{row['gap_to_bound']:.2f}",
-        "vs reference": change,
-        "p (Holm)": f"{row['p_holm']:.3f}" if row["reference"] else "",
+        "vs reference": change_text(row["ratio"], row["low"], row["high"]) if row["reference"] else "",
+        "p (Holm)": p_text(row["p_holm"]) if row["reference"] else "",
         "reference": row["reference"] or ("itself" if row["published"] else "none is there"),
     }
 

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit  # Student's t; importing scipy.stats takes half a second
 
+from ringyard_agents.evaluation.notes import NOTES
+
 #: fewer workloads than these print a warning
 MIN_WORKLOADS = 20
 
@@ -93,9 +95,4 @@ def small_sample_warning(workloads: int) -> str | None:
     """Return a warning if a table has few workloads, else None."""
     if workloads >= MIN_WORKLOADS:
         return None
-    if workloads == 1:
-        return "warning: 1 workload, so there are no intervals and differences may be chance"
-    return (
-        f"warning: {workloads} workloads; below {MIN_WORKLOADS} intervals are wide, and cover the true value"
-        " less often than 95 % of the time (docs/benchmarks.md)"
-    )
+    return NOTES["one" if workloads == 1 else "few"].format(workloads=workloads, enough=MIN_WORKLOADS)

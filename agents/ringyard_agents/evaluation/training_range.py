@@ -10,6 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 from ringyard_agents.config.compose import SchedulerEntry, to_plain
 from ringyard_agents.config.environments import compose_environments
 from ringyard_agents.config.safe_load import read_plain
+from ringyard_agents.evaluation.notes import NOTES
 from ringyard_agents.shipped_agents import ZOO_PREFIX, agent_path
 
 #: groups of the environment that are compared, and settings that choose jobs and are no property of them
@@ -41,7 +42,7 @@ def training_range_notes(entries: Mapping[str, SchedulerEntry], environment: Map
         if differences:
             few = len(differences) <= _MAX_NAMED
             what = "; ".join(differences) if few else f"{len(differences)} settings are not those of training"
-            notes.append(f"{label}: outside of its training range: {what}")
+            notes.append(NOTES["training_range"].format(label=label, what=what))
     return notes
 
 

@@ -19,6 +19,7 @@ from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard_agents.config import compose
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, SchedulerEntry, to_plain
 from ringyard_agents.evaluation.evaluate import EvaluationTask, build_object, check_tasks
+from ringyard_agents.evaluation.notes import NOTES
 from ringyard_agents.evaluation.result_cache import CachedRuns
 from ringyard_agents.evaluation.selection import read_entries, supported_schedulers, workload_environment
 from ringyard_agents.evaluation.tuned_configs import (
@@ -158,9 +159,7 @@ class _Search:
         check_tasks(self._tasks([(entry, 1) for entry in (*first, *more)]))
         most = max(settings.seeds, *map(self._num_screening, self._names))
         self.notes = equal_workload_notes(check_tasks(self._tasks([(first[0], most)])), most)
-        if self.notes:
-            note = "comparisons in this environment use the same jobs"
-            self.notes.append(f"{note}: options tuned on them may not fit others")
+        self.notes += [NOTES["tuned_on_equal"]] if self.notes else []
 
     def _tunable(self) -> list[str]:
         """Return the schedulers that support the jobs and have several configurations."""
@@ -207,10 +206,7 @@ class _Search:
         """Return a note if jobs were blocked and the metric leaves blocked jobs out."""
         if not self._blocking or self._settings.metric == "blocking_rate":
             return []
-        return [
-            f"{', '.join(self._blocking)}: some jobs were blocked, which {self._settings.metric} leaves out;"
-            " metric=blocking_rate minimises their number"
-        ]
+        return [NOTES["left_out"].format(labels=", ".join(self._blocking), metric=self._settings.metric)]
 
     def _first_round(self) -> dict[str, list[SchedulerEntry]]:
         """Return {scheduler: entries with each placement rule, or the scheduler as it is}."""

@@ -16,6 +16,7 @@ from ringyard.observability import Observability
 from ringyard_agents.config.compose import SchedulerEntry, require_placement, scheduler_config, to_plain
 from ringyard_agents.config.safe_load import read_plain
 from ringyard_agents.evaluation.evaluate import build_object
+from ringyard_agents.evaluation.notes import NOTES
 from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_baselines.scheduler import Capabilities, Scheduler
 
@@ -99,7 +100,7 @@ def environment_mismatch_notes(name: str, environment: Mapping[str, Any]) -> lis
     record = _read_file(name)[0]
     if record is None or record.environment == _environment_digest(environment):
         return []
-    return [f"tuning={name} was tuned in another environment ({record.command})"]
+    return [NOTES["tuned_elsewhere"].format(name=name, command=record.command)]
 
 
 def tuned_name_for(environment: Mapping[str, Any]) -> str | None:

@@ -16,6 +16,7 @@ from ringyard_agents.config.safe_load import Trust
 from ringyard_agents.evaluation.evaluate import EvaluationTask, check_tasks, run_tasks
 from ringyard_agents.learning.episodes import Constraint
 from ringyard_agents.learning.learner import Learner, Policy
+from ringyard_agents.report.tables import SECONDS, change_text
 
 
 def episode_metrics(policy: Policy, batch: ClusterBatch) -> list[Metrics]:
@@ -27,11 +28,6 @@ def episode_metrics(policy: Policy, batch: ClusterBatch) -> list[Metrics]:
         batch.replace_invalid(actions, active)
         batch.step(actions, active)
     return [batch.metrics(b) for b in clusters.tolist()]
-
-
-def ratio(value: float, baseline: float) -> float:
-    """Return value / baseline, or NaN if the baseline is 0."""
-    return value / baseline if baseline else float("nan")
 
 
 def _geometric_mean(values: Iterable[float]) -> float:
@@ -121,13 +117,24 @@ class Evaluation:
         scalars = {f"eval/{self.metric}": self.latest}
         scalars |= {f"baselines/{name}": value for name, value in self.baselines.items()}
         for name, value in self.baselines.items():
-            scalars[f"eval/{self.metric}_ratio_to_{name}"] = ratio(self.latest, value)
+            scalars[f"eval/{self.metric}_ratio_to_{name}"] = self.latest / value if value else np.nan
         if len(self._means) > 1:
             scalars |= {f"eval/{label}/{self.metric}": mean for label, mean in self._means.items()}
         if self.constraint is not None:
             scalars[f"eval/{self.constraint.metric}_ratio_to_bound"] = self.bound_ratio
             scalars["eval/lagrange_multiplier"] = self.constraint.multiplier
         return scalars
+
+    @property
+    def rows(self) -> list[dict[str, str]]:
+        """Rows of a table: the metric of baselines, before learning and of the best agent, changes to it."""
+        metric = self.metric + (" (s)" if self.metric.startswith(SECONDS) else "")
+        before = {} if self.first is None else {"before learning": self.first}
+        others = {**self.baselines, **before}
+        changes = {name: change_text(self.best / value) for name, value in others.items() if value}
+        found = {**others, "best agent": self.best}.items()
+        texts = {name: f"{value:,.0f}" if value >= 100 else f"{value:.3f}" for name, value in found}
+        return [{"": name, metric: text, "change": changes.get(name, "")} for name, text in texts.items()]
 
     def state(self) -> dict[str, Any]:
         """Return plain data for `restore`."""

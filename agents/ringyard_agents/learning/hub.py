@@ -28,7 +28,7 @@ from ringyard_agents.shipped_agents import agent_path
 #: files of an agent on a hub, of which reading runs no code. No other file is read or written.
 _FILES = (AGENT_FILE, "README.md", "config.yaml", "run.json")
 #: beginnings of the columns of a table that a card shows
-_COLUMNS = ("scheduler", "capabilities", "mean JCT", "vs ", "blocked vs ", "p (Holm)", "gap to bound")
+COLUMNS = ("scheduler", "capabilities", "mean JCT", "vs ", "blocked vs ", "p (Holm)", "gap to bound")
 _NOTE = "Options are of conf/tuned/{best_from}.yaml. `{rule}` is the agent's allocator without the agent."
 _Result = tuple[str, list[dict[str, str]], str, float]  # (title, rows, notes, mean JCT of the agent)
 
@@ -131,7 +131,7 @@ def _card(
         facts |= {one: of for one, of in inside if one.count(".") < 3 and "_target_" not in f"{one}{of}"}
     parts, found = list[str](), list[dict[str, Any]]()
     for title, rows, notes, mean in results:
-        shown = [{name: row[name] for name in rows[0] if name.startswith(_COLUMNS)} for row in rows]
+        shown = [{name: row[name] for name in rows[0] if name.startswith(COLUMNS)} for row in rows]
         parts += [f"### {title[0].upper()}{title[1:]}", markdown(shown), notes]
         metric = {"type": "mean_jct", "name": "mean job completion time (s)", "value": mean}
         task = {"type": "reinforcement-learning", "name": "scheduling of a GPU cluster"}

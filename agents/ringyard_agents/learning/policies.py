@@ -288,8 +288,8 @@ class GreedyPolicy:
         if self.flat and observations.shape[1:] != self.network.observation_space.shape:
             raise CheckpointError(
                 f"the agent reads rows of {spaces.flatdim(self.network.observation_space)} numbers and got"
-                f" {observations.shape[1]}; use it on a cluster with as many servers and with the same"
-                " actions as in training, or train an agent with a pointer policy"
+                f" {observations.shape[1]}; expected the cluster and actions of its training (experiment=NAME"
+                " as in its run.json), or an agent that fits any cluster (agent=maskable_pointer)"
             )
         space = self.network.action_space
         slots = masks.shape[1]

@@ -23,16 +23,17 @@ from ringyard_agents.command_line import quoted
 from ringyard_agents.config.compose import to_plain
 from ringyard_agents.config.environments import compose_environments
 from ringyard_agents.config.safe_load import check_classes, training_groups
+from ringyard_agents.evaluation.notes import NOTES
 from ringyard_agents.learning import process_group
 from ringyard_agents.learning.agent_file import AGENT_FILE, LAST_FILE, agent_parts
 from ringyard_agents.learning.callbacks import build_callbacks
 from ringyard_agents.learning.episodes import Constraint
-from ringyard_agents.learning.evaluation import Evaluation, EvaluationWorkloads, ratio
+from ringyard_agents.learning.evaluation import Evaluation, EvaluationWorkloads
 from ringyard_agents.learning.learner import EnvConfigs, Learner, adapt_env_config
 from ringyard_agents.learning.process_group import Hardware
 from ringyard_agents.learning.resume import load_initial_weights, resumed_config
 from ringyard_agents.learning.training_run import SUMMARY_FILE, TrainingRun, read_last, set_up_learner
-from ringyard_agents.report.tables import SECONDS, print_line, print_note, print_table
+from ringyard_agents.report.tables import change_text, print_line, print_note, print_table
 from ringyard_agents.runs.run_folder import RunFolder, is_sweep_job, job_folder, locked
 from ringyard_agents.runs.sweep_table import comparison_command
 
@@ -184,9 +185,9 @@ def _learn(
 
             def between_rounds(scalars: Mapping[str, float]) -> None:
                 run.between_rounds(scalars)
-                best = sorted(evaluation.baselines.items(), key=itemgetter(1))[:1]
-                ratios = (f"{ratio(evaluation.latest, value):.3f} x {name}" for name, value in best)
-                latest = f"{evaluation.metric} " + ", ".join(ratios)
+                name, value = min(evaluation.baselines.items(), key=itemgetter(1), default=("", 0.0))
+                change = f" {change_text(evaluation.latest / value)} vs {name}" if value else ""
+                latest = f"{evaluation.metric}{change}"
                 bar.update(task, completed=min(learner.decisions, total), latest=latest)
                 if should_end():
                     raise _TrainingEndedError
@@ -213,26 +214,11 @@ def _learn(
 
 
 def _print_results(console: Console, folder: Path, evaluation: Evaluation, total: float) -> None:
-    metric = evaluation.metric + (" (s)" if evaluation.metric.startswith(SECONDS) else "")
-    before = {} if evaluation.first is None else {"before learning": evaluation.first}
-    rows = [
-        {
-            "": name,
-            metric: f"{value:,.0f}" if value >= 100 else f"{value:.3f}",
-            "best agent / it": f"{ratio(evaluation.best, value):.3f}",
-        }
-        for name, value in {**evaluation.baselines, **before, "best agent": evaluation.best}.items()
-    ]
-    print_table(console, "on the evaluation workloads", rows, list(rows[0]), left=[""])
+    title = "on the evaluation workloads; change: from a row to the best agent"
+    print_table(console, title, evaluation.rows, list(evaluation.rows[0]), left=[""])
     if evaluation.constraint is not None:
-        found = f"its {evaluation.constraint.metric} is {evaluation.best_bound_ratio:.3f} x the bound"
-        result = " on the evaluation workloads: constraint satisfied"
-        if evaluation.best_bound_ratio > 1.0:
-            result = (
-                ": constraint VIOLATED by every agent so far; try more decisions, more evaluations"
-                " (evaluate.every), a larger constraint.multiplier_learning_rate or a larger constraint.bound"
-            )
-        print_note(console, found + result)
+        used, metric = evaluation.best_bound_ratio, evaluation.constraint.metric
+        print_note(console, NOTES["violated" if used > 1.0 else "satisfied"].format(metric=metric, used=used))
     decisions = evaluation.learner.decisions
     note = f" (total_decisions={total:,.0f}; the last round is completed)" if decisions > total else ""
     print_note(console, f"learnt from {decisions:,} decisions{note}")

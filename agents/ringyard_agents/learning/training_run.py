@@ -19,9 +19,11 @@ from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.evaluation import Evaluation
 from ringyard_agents.learning.learner import EnvConfigs, Learner
 from ringyard_agents.report.learning_curves import draw_learning_curves
+from ringyard_agents.report.tables import markdown
 from ringyard_agents.report.tensorboard import add_images, record_text
 from ringyard_agents.runs.atomic_write import atomic_write, write_json
 from ringyard_agents.runs.run_index import find_runs
+from ringyard_agents.runs.sweep_table import override_values
 
 SUMMARY_FILE = "training.json"
 _STEP = "decisions"
@@ -144,13 +146,9 @@ class TrainingRun:
     def draw(self) -> list[Path]:
         """Write the learning curve and results, and return the curve's files."""
         files = draw_learning_curves(find_runs([str(self.folder)])[0], self.folder)
-        writer, results = self._scalars.events, self._summary()
-        metric, best = results["metric"], results["best"]
-        lines = [f"| | {metric} | best agent / row |", "|---|---:|---:|"]
-        for name, value in {"best agent": best, **results["baselines"]}.items():
-            lines.append(f"| {name} | {value:,.6g} | {best / value if value else np.nan:.3f} |")
-        writer.add_text("result", "\n".join(lines), results[_STEP])
-        add_images(writer, files, results[_STEP])
+        writer, decisions = self._scalars.events, self.learner.decisions
+        writer.add_text("result", markdown(self.evaluation.rows), decisions)
+        add_images(writer, files, decisions)
         return files
 
     @property
@@ -228,17 +226,10 @@ def _write_start(writer: SummaryWriter, folder: Path, metric: str) -> None:
 
 def _write_hyperparameters(writer: SummaryWriter, overrides: Sequence[str]) -> None:
     """Write the overrides of the command line to the page HPARAMS, which finds metrics among the scalars."""
-    words = (word.lstrip("+").partition("=") for word in overrides)
-    settings = {name: _number(value) for name, _, value in words if name not in _NOT_HYPERPARAMETERS}
+    given = override_values(overrides).items()
+    settings = {name: value for name, value in given if name not in _NOT_HYPERPARAMETERS}
     if settings:
         untyped: Any = summary
         _, begin, _ = untyped.hparams(settings, {})  # only of this run: TensorBoard compares runs itself
         file: Any = writer.file_writer
         file.add_summary(begin)
-
-
-def _number(word: str) -> float | str:
-    try:
-        return float(word)
-    except ValueError:
-        return word

@@ -5,22 +5,18 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import yaml
 
-from ringyard.config_folder import config_folder
 from ringyard.sim.metrics import LOSS_NAMES, Window
+from ringyard_agents.evaluation.notes import NOTES, TABLE
 from ringyard_agents.evaluation.ranking import Ranking
 from ringyard_agents.evaluation.statistics import small_sample_warning
-from ringyard_agents.report.tables import pluralize
+from ringyard_agents.report.tables import change_text, p_text, pluralize
 
 #: cell without a value, such as a mean over no jobs
 NO_VALUE = "-"
 
-_TABLE = yaml.safe_load((config_folder() / "comparison_table.yaml").read_text())
-#: {name of a note below the table: its text}
-NOTES: Mapping[str, str] = _TABLE["notes"]
 #: (header, metric, format) of columns that are means over workloads
-METRIC_COLUMNS = [(title, *column) for title, column in _TABLE["metrics"].items()]
+METRIC_COLUMNS = [(title, *column) for title, column in TABLE["metrics"].items()]
 #: the same for the parts of the mean JCT other than queueing
 LOSS_COLUMNS = (
     *((f"{name.replace('_', ' ')} (s)", f"lost_to_{name}", "{:,.1f}") for name in LOSS_NAMES),
@@ -49,15 +45,25 @@ def _text(form: str, value: float, missing: str = NO_VALUE) -> str:
     return missing if np.isnan(value) else form.format(value)
 
 
+def notes_below(
+    rows: Sequence[Mapping[str, str]], ranking: Ranking, workloads: int, about: Sequence[str]
+) -> list[str]:
+    """Return the notes below `rows` with their `options`, with those `about` the environment among them."""
+    options = "; ".join(f"{row['scheduler']}: {row['options']}" for row in rows if row["options"])
+    chosen = [NOTES["options"].format(options=options)] if options else []
+    columns = [best_note(rows), NOTES["gap"], NOTES["rho"], *blocking_notes(ranking), *chosen]
+    return [*columns, *about, *interval_notes(ranking, workloads)]
+
+
 def interval_notes(ranking: Ranking, workloads: int) -> list[str]:
     """Return notes that explain the differences and intervals of a table."""
     notes = []
     if ranking.compared:
         metric = "share of blocked jobs" if ranking.metric == "blocking_rate" else "mean JCT"
-        paired = ", over pairs of the same workload" if ranking.varied else ""
-        notes.append(f"vs {ranking.reference}: relative difference of the {metric}{paired}")
+        pairs = ", over pairs of the same workload" if ranking.varied else ""
+        notes.append(NOTES["difference"].format(reference=ranking.reference, metric=metric, pairs=pairs))
     if ranking.varied:
-        notes.append("[low, high]: 95 % confidence interval (Student's t of the logarithm)")
+        notes.append(NOTES["interval"])
     if ranking.compared and ranking.varied:
         compared = pluralize(len(ranking.compared), "comparison")
         notes.append(NOTES["p"].format(compared=compared))
@@ -101,25 +107,17 @@ def _row_texts(row: Mapping[Hashable, Any], ranking: Ranking) -> dict[str, str]:
     texts = {"scheduler": row["scheduler"], "best": "*" if row["best"] else ""}
     texts |= {name: row[name] for name in ("capabilities", "observability")}
     texts["mean JCT [95% CI] (s)" if ranking.varied else "mean JCT (s)"] = mean
-    texts[f"{blocked}vs {ranking.reference}"] = _change(row, ranking)
+    ratio = row["ratio"], row["ratio_low"], row["ratio_high"]  # NaN: not comparable
+    change = "reference" if row["scheduler"] == ranking.reference else change_text(*ratio)
+    texts[f"{blocked}vs {ranking.reference}"] = "" if np.isnan(row["ratio"]) else change
     if ranking.varied:
-        texts["p (Holm)"] = _text("{:.3f}", row["p_holm"], "")
+        texts["p (Holm)"] = p_text(row["p_holm"])
     texts["gap to bound"] = _text("{:.2f}", row["gap_to_bound"], "")
     for title, name, form in (*METRIC_COLUMNS, *LOSS_COLUMNS):
         texts[title] = _text(form, row[name])
     texts["wall time (s)"] = f"{row['wall_seconds']:.3f}"
     texts["per decision (ms)"] = f"{row['milliseconds_per_decision']:.3f}"
-    return texts
-
-
-def _change(row: Mapping[Hashable, Any], ranking: Ranking) -> str:
-    """Return the difference of a row from the reference; "" if they cannot be compared."""
-    if row["scheduler"] == ranking.reference:
-        return "reference"
-    if row["scheduler"] not in ranking.compared:
-        return ""
-    change, low, high = ((row[name] - 1) * 100 for name in ("ratio", "ratio_low", "ratio_high"))
-    return f"{change:+.1f}%" + (f" [{low:+.1f}, {high:+.1f}]" if ranking.varied else "")
+    return {**texts, "options": row.get("options", "")}
 
 
 def equal_schedule_notes(jobs: pd.DataFrame) -> list[str]:
@@ -129,7 +127,7 @@ def equal_schedule_notes(jobs: pd.DataFrame) -> list[str]:
         times = own[["workload", "start_time", "end_time"]].to_numpy(float).tobytes()
         found.setdefault(times + repr(own["job_id"].tolist()).encode(), []).append(str(label))
     equal = [" and ".join(labels) for labels in found.values() if len(labels) > 1]
-    return [f"equal schedules: {labels} start and end all jobs at the same times" for labels in equal]
+    return [NOTES["equal_schedules"].format(labels=labels) for labels in equal]
 
 
 def best_note(rows: Sequence[Mapping[str, str]]) -> str:
@@ -139,7 +137,7 @@ def best_note(rows: Sequence[Mapping[str, str]]) -> str:
         return f"gap {row['gap to bound']}" if row["gap to bound"] else f"{row['blocked']} blocked"
 
     best = [f"{row['scheduler']} ({row['capabilities']}): {result(row)}" for row in rows if row["best"]]
-    return f"* best published scheduler with equal capabilities: {'; '.join(best) or 'none'}"
+    return NOTES["best"].format(schedulers="; ".join(best) or "none")
 
 
 def loss_columns(rows: Sequence[Mapping[str, str]]) -> list[str]:

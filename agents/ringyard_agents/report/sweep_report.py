@@ -21,16 +21,27 @@ def report_sweep(folder: Path, records: Sequence[JobRecord]) -> None:
     console = Console()
     table = sweep_tables.sweep_table(folder, records)
     write_frame(folder / "sweep.csv", table)
-    _print(console, table)
-    names = sweep_tables.swept_settings(records)
+    several = [name for name in ("environment",) if name in table]
+    best_first = table.sort_values([*several, "objective"], na_position="last", kind="stable")
+    first = ["job", "status", "seconds"]
+    names = [*first, *(name for name in table.columns if name not in (*first, "error", "folder"))]
+    headers = {name: _header(name, names) for name in names}
+    shown = best_first.head(_MAX_ROWS)[names].astype(object).to_dict("records")
+    rows = [{headers[str(name)]: _value_text(value) for name, value in row.items()} for row in shown]
+    of = " of each environment" if several else ""
+    title = f"{pluralize(len(table), 'job')}, the best{of} first (a lower objective is better)"
+    print_table(console, title, rows, list(headers.values()), ["status"], list(headers.values()))
+    if len(table) > _MAX_ROWS:
+        print_line(console, f"and {len(table) - _MAX_ROWS} more jobs in sweep.csv")
+    swept = sweep_tables.swept_settings(records)
     for record in records:
         if record.status != "done":
-            print_note(console, f"failed: job {sweep_tables.describe_job(record, names)}: {record.failure}")
+            print_note(console, f"failed: job {sweep_tables.describe_job(record, swept)}: {record.failure}")
     print_line(console, f"table: {folder / 'sweep.csv'}")
     see = shlex.join(["ringyard", "best", str(folder)])
     for jobs in sweep_tables.jobs_by_environment(folder, records):
         if best := sweep_tables.best_job(jobs):
-            found = f"best: job {sweep_tables.describe_job(best, names)}, {_value_text(best.objective)}"
+            found = f"best: job {sweep_tables.describe_job(best, swept)}, {_value_text(best.objective)}"
             print_line(console, f"{found}; see `{see}`")
 
 
@@ -41,20 +52,6 @@ def _value_text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-
-
-def _print(console: Console, table: pd.DataFrame) -> None:
-    several = [name for name in ("environment",) if name in table]
-    best_first = table.sort_values([*several, "objective"], na_position="last", kind="stable")
-    names = [name for name in table.columns if name not in ("error", "folder")]
-    headers = {name: _header(name, names) for name in names}
-    records = best_first.head(_MAX_ROWS)[names].astype(object).to_dict("records")
-    rows = [{headers[str(name)]: _value_text(value) for name, value in row.items()} for row in records]
-    of = " of each environment" if several else ""
-    title = f"{pluralize(len(table), 'job')}, the best{of} first (a lower objective is better)"
-    print_table(console, title, rows, list(headers.values()), ["status"], list(headers.values()))
-    if len(table) > _MAX_ROWS:
-        print_line(console, f"and {len(table) - _MAX_ROWS} more jobs in sweep.csv")
 
 
 def _header(name: str, names: Sequence[str]) -> str:

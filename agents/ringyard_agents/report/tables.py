@@ -1,6 +1,7 @@
 """Tables of text as Markdown, as files and on the console."""
 
 from collections.abc import Collection, Mapping, Sequence
+from math import isnan, nan
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
@@ -95,6 +96,17 @@ def print_line(console: Console, line: str) -> None:
 def print_note(console: Console, note: str) -> None:
     """Print a `note` on a `console`, broken between words."""
     console.print(note, highlight=False, markup=False)
+
+
+def p_text(p_value: float) -> str:
+    """Format a p-value with three digits, or as `<0.001`. NaN is an empty text."""
+    return "" if isnan(p_value) else "<0.001" if p_value < 0.001 else f"{p_value:.3f}"
+
+
+def change_text(ratio: float, low: float = nan, high: float = nan) -> str:
+    """Format a ratio as a change, `-7.0%`, and with an interval as `-7.0% [-10.1, -3.9]`."""
+    change, least, most = (f"{100 * (one - 1):+.1f}" for one in (ratio, low, high))
+    return f"{change}%" + ("" if isnan(low) else f" [{least}, {most}]")
 
 
 def pluralize(number: int, noun: str) -> str:

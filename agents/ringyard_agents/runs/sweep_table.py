@@ -34,7 +34,7 @@ def jobs_by_setting(records: Sequence[JobRecord]) -> list[list[JobRecord]]:
     groups: dict[str, list[JobRecord]] = {}
     for record in records:
         if record.status == "done" and record.objective is not None and math.isfinite(record.objective):
-            settings = override_values(record)
+            settings = override_values(record.overrides)
             groups.setdefault(repr([settings.get(name) for name in names]), []).append(record)
     return sorted(groups.values(), key=lambda jobs: fmean(float(one.objective or 0.0) for one in jobs))
 
@@ -158,22 +158,22 @@ def _value(text: str) -> Any:
     return {"true": True, "false": False}.get(text, text)
 
 
-def override_values(record: JobRecord) -> dict[str, Any]:
-    """Return {setting: value} of the overrides of a job."""
-    parts = (word.lstrip("+~").partition("=") for word in record.overrides)
+def override_values(overrides: Sequence[str]) -> dict[str, Any]:
+    """Return {setting: value} of overrides."""
+    parts = (word.lstrip("+~").partition("=") for word in overrides)
     return {key: _value(value) for key, _, value in parts}
 
 
 def swept_settings(records: Sequence[JobRecord]) -> list[str]:
     """Return the settings in which jobs differ, sorted, since a study gives them in any order."""
-    every = [override_values(record) for record in records if record.status != "damaged"]
+    every = [override_values(record.overrides) for record in records if record.status != "damaged"]
     names = sorted({name for one in every for name in one})
     return [name for name in names if len({repr(one.get(name)) for one in every}) > 1]
 
 
 def describe_job(record: JobRecord, names: Sequence[str]) -> str:
     """Describe a job for messages: its number and the values of some settings."""
-    settings = override_values(record)
+    settings = override_values(record.overrides)
     words = " ".join(f"{name}={settings[name]}" for name in names if name in settings)
     return f"{record.number} ({words})" if words else str(record.number)
 
@@ -188,7 +188,7 @@ def sweep_table(folder: Path, records: Sequence[JobRecord]) -> pd.DataFrame:
     environments = {one.number: number for number, jobs in enumerate(groups) for one in jobs}
     rows = []
     for record in records:
-        settings = override_values(record)
+        settings = override_values(record.overrides)
         job = folder / str(record.number)
         rows.append(
             {"job": record.number, "objective": record.objective}
