@@ -27,7 +27,6 @@ COMMANDS = {
     "calibrate": "fit profiles and networks to your own measurements: `ringyard calibrate FILE`",
     "validate": "compare the shipped profiles with your measurements: `ringyard validate CSV`",
     "reproduce": "run a paper's experiments and compare results with its claims: `ringyard reproduce PAPER`",
-    "fit": "train the interference predictors IASP and IAPP on measured pairs: `ringyard fit FILE`",
     "fit-hazard": "fit the remaining run times of each tenant's jobs, for the scheduler `hazard`",
     "traces": "list public traces (`ringyard traces NAME FILE` says what a file holds)",
 }
