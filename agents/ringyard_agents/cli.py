@@ -24,7 +24,6 @@ COMMANDS = {
     "push": "upload an agent with its model card to a model hub, or write both into a folder",
     "load": "copy a pushed agent into a run folder: `ringyard load OWNER/NAME`",
     "export": "write an agent as an ONNX graph: `ringyard export RUN FILE.onnx`",
-    "calibrate": "fit profiles and networks to your own measurements: `ringyard calibrate FILE`",
     "validate": "compare the shipped profiles with your measurements: `ringyard validate CSV`",
     "reproduce": "run a paper's experiments and compare results with its claims: `ringyard reproduce PAPER`",
     "fit-hazard": "fit the remaining run times of each tenant's jobs, for the scheduler `hazard`",

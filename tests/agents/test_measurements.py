@@ -16,10 +16,10 @@ from ringyard_agents.measurements import (
     measurement_kinds,
     read_measured_rows,
     read_measured_sets,
-    situations,
 )
 from ringyard_agents.validation.report import validation_page
 from ringyard_agents.validation.shipped import predict_rows
+from tools.calibration.measured import situations
 
 HEADER = "model,gpu_type,placement,batch,seconds"
 
