@@ -11,10 +11,10 @@ import pandas as pd
 
 from ringyard_agents.command_line import Arguments, exit_code
 from ringyard_agents.measurements import read_measured_rows
-from ringyard_agents.validation.report import markdown_table
 from ringyard_baselines.papers.interference_aware.networks import DEFAULT_WEIGHTS, REFERENCES
 from tools.calibration.interference import ERROR_COLUMNS, error_rows, fit_interference
 from tools.measured_sets.readers import gavel_one_gpu, gavel_pairs
+from tools.validation_page import markdown_table
 
 _PAGE = """# How wrong the interference predictors are
 

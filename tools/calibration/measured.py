@@ -18,11 +18,12 @@ from ringyard.config_folder import USER_FOLDERS_VARIABLE
 from ringyard.errors import ConfigurationError
 from ringyard.profiles import catalogue
 from ringyard_agents.measurements import measurement_kinds, read_measured_rows
-from ringyard_agents.runs.figures import plot_predictions, save_figure
+from ringyard_agents.runs.figures import save_figure
 from tools.calibration.fits import ComputeLine, fit_sharing
 from tools.calibration.model_profiles import calibrated_models
 from tools.calibration.rings import FittedConstants, fit_rings, predict_rings
 from tools.calibration.yamls import CalibratedModel, fabric_yaml, profile_yaml, write_yamls
+from tools.validation_page import plot_predictions
 
 #: number of folds of the cross-validation
 _FOLDS = 4
