@@ -26,7 +26,6 @@ COMMANDS = {
     "export": "write an agent as an ONNX graph: `ringyard export RUN FILE.onnx`",
     "validate": "compare the shipped profiles with your measurements: `ringyard validate CSV`",
     "reproduce": "run a paper's experiments and compare results with its claims: `ringyard reproduce PAPER`",
-    "fit-hazard": "fit the remaining run times of each tenant's jobs, for the scheduler `hazard`",
     "traces": "list public traces (`ringyard traces NAME FILE` says what a file holds)",
 }
 
@@ -37,7 +36,6 @@ HYDRA_COMMANDS = {
     "watch": "ringyard_agents.watching.watch:watch",
     "tune": "ringyard_agents.evaluation.tune:tune",
     "train": "ringyard_agents.learning.train:train",
-    "fit-hazard": "ringyard_agents.predictors.fit_hazard:fit_hazard",
 }
 
 _USAGE = """usage: ringyard COMMAND [OVERRIDE ...]
