@@ -83,8 +83,10 @@ def _run(words: Sequence[str]) -> int:
         _run_parsed(command, rest)
     else:
         from ringyard.checks import suggest
+        from ringyard.renamed import explain_renamed
 
-        raise ConfigurationError(f"unknown command {command!r}; expected {suggest(command, COMMANDS)}")
+        unknown = f"unknown command {command!r}; expected {suggest(command, COMMANDS)}"
+        raise ConfigurationError(explain_renamed("commands", command) or unknown)
     return 0
 
 
