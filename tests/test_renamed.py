@@ -19,12 +19,13 @@ from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.user_config import hydra_initialized
 from ringyard.renamed import explain_renamed, renamed_names
+from ringyard_agents.cli import main
 from ringyard_agents.command_line import one_line
 from ringyard_agents.config.compose import SchedulerEntry, scheduler_config
 from ringyard_agents.config.schema import SETTINGS, check_settings
 
 PAGE = (ROOT / "docs" / "renamed.md").read_text()
-KINDS = ("settings", "options", "choices", "schedulers", "scheduler_options", "exports")
+KINDS = ("settings", "commands", "options", "choices", "schedulers", "scheduler_options", "exports")
 PACKAGES = {
     "ringyard": ringyard,
     "ringyard_agents": ringyard_agents,
@@ -77,6 +78,13 @@ def test_an_old_setting_names_the_new_one(_kind, old, new):
         if "." not in old:
             with pytest.raises(ConfigurationError, match=f"{old} is called {new} now"):
                 check_settings(command, config)
+
+
+@pytest.mark.parametrize(("_kind", "old", "new"), rows("commands"))
+def test_an_old_command_names_the_new_one(_kind, old, new, capsys):
+    assert main([old, "measured.csv"]) == 2
+    assert f"{old} is called {new} now" in capsys.readouterr().err
+    assert (ROOT / "tools" / f"{new.rpartition('.')[2]}.py").is_file()
 
 
 @pytest.mark.parametrize(("_kind", "old", "new"), rows("choices"))

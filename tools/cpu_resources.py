@@ -13,7 +13,7 @@ from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.experiments import experiment
 from ringyard.profiles import ModelProfile, catalogue, model_id
 from ringyard_agents.command_line import Arguments, exit_code
-from ringyard_agents.validation.report import markdown_table
+from tools.validation_page import markdown_table
 
 #: (servers, GPUs on each), which CODA writes as 1N1G, 1N4G, 2N4G
 _PLACES = ((1, 1), (1, 4), (2, 4))

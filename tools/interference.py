@@ -1,4 +1,7 @@
-"""`python -m tools.interference FOLDER`: fit the shipped interference networks, and write their page."""
+"""`python -m tools.interference FOLDER`: fit the shipped interference networks, and write their page.
+
+`python -m tools.interference FILE --out mine.npz` fits them to a CSV of your own measurements.
+"""
 
 import sys
 from collections.abc import Sequence
@@ -7,10 +10,11 @@ from pathlib import Path
 import pandas as pd
 
 from ringyard_agents.command_line import Arguments, exit_code
-from ringyard_agents.predictors.fit_interference import ERROR_COLUMNS, error_rows, fit_interference
-from ringyard_agents.validation.report import markdown_table
+from ringyard_agents.measurements import read_measured_rows
 from ringyard_baselines.papers.interference_aware.networks import DEFAULT_WEIGHTS, REFERENCES
+from tools.calibration.interference import ERROR_COLUMNS, error_rows, fit_interference
 from tools.measured_sets.readers import gavel_one_gpu, gavel_pairs
+from tools.validation_page import markdown_table
 
 _PAGE = """# How wrong the interference predictors are
 
@@ -38,16 +42,23 @@ a neighbour costs falls with them.
 
 def _run(words: Sequence[str]) -> int:
     parser = Arguments(
-        prog="python -m tools.interference", description="Fit the shipped interference networks."
+        prog="python -m tools.interference", description="Fit the interference networks to pairs of jobs."
     )
-    parser.add_argument("folder", metavar="FOLDER", help="folder with Gavel's published files")
-    parser.add_argument("--out", default=str(DEFAULT_WEIGHTS), help="file .npz (default: the shipped one)")
+    parser.add_argument(
+        "place",
+        metavar="PLACE",
+        help="folder of Gavel's files, or a CSV of your own",
+    )
+    parser.add_argument("--out", help="file .npz (default: the shipped one of a folder, none of a CSV)")
     parser.add_argument("--page", default="docs/interference.md", help="the page (%(default)s)")
     given = parser.parse_args(words)
-    folder = Path(given.folder)
+    folder = Path(given.place).expanduser()
+    if not folder.is_dir():
+        fit_interference(read_measured_rows(folder), given.place, given.out, seed=0)
+        return 0
     pairs = gavel_pairs(folder)
     rows = pd.concat([gavel_one_gpu(folder), pairs], ignore_index=True)
-    errors = fit_interference(rows, given.folder, given.out, seed=0)
+    errors = fit_interference(rows, given.place, given.out or str(DEFAULT_WEIGHTS), seed=0)
     references = [f"{model} with {samples:g} samples" for model, samples in REFERENCES]
     text = _PAGE.format(
         rows=f"{len(pairs):,}",

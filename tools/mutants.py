@@ -381,7 +381,7 @@ def _in_a_fork(work: Callable[[], object]) -> None:
 
 def page() -> str:
     """Return the page in Markdown."""
-    from ringyard_agents.validation.report import markdown_table
+    from tools.validation_page import markdown_table
 
     stored = json.loads(RESULTS.read_text())
     equivalent = yaml.safe_load(CONFIG.read_text())["equivalent"]

@@ -8,13 +8,10 @@ from ringyard_agents.command_line import Arguments, exit_code
 from ringyard_agents.runs.figures import save_figure
 from ringyard_agents.validation.report import (
     check_config_names,
-    draw_sets,
-    markdown_table,
     percent,
     print_errors,
     print_markdown_rows,
     require_predictions,
-    validation_page,
     write_predictions,
 )
 from ringyard_agents.validation.shipped import predict_sets
@@ -22,6 +19,7 @@ from tools.equations.comparisons import COMPARISONS
 from tools.equations.result import Comparison
 from tools.measured_sets.readers import MissingDataError
 from tools.measured_sets.sets import PublishedSet, find_sets
+from tools.validation_page import draw_sets, markdown_table, validation_page
 
 _EQUATIONS = """## The equations
 
@@ -81,7 +79,9 @@ def validate(place: str, out: str, performance: str, links: Mapping[str, str]) -
     section = "\n" + _EQUATIONS + "\n".join(_equations(equations, images)) if equations else ""
     text = folder / "validation.md"
     text.write_text(validation_page(predicted, performance, plots, absent, section))
-    write_predictions([one for one in predicted if not isinstance(one.about, PublishedSet)], folder)
+    write_predictions(
+        [one for one in predicted if not isinstance(one.about, PublishedSet)], folder / "predictions.csv"
+    )
     return text
 
 

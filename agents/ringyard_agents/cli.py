@@ -23,11 +23,8 @@ COMMANDS = {
     "push": "upload an agent with its model card to a model hub, or write both into a folder",
     "load": "copy a pushed agent into a run folder: `ringyard load OWNER/NAME`",
     "export": "write an agent as an ONNX graph: `ringyard export RUN FILE.onnx`",
-    "calibrate": "fit profiles and networks to your own measurements: `ringyard calibrate FILE`",
     "validate": "compare the shipped profiles with your measurements: `ringyard validate CSV`",
     "reproduce": "run a paper's experiments and compare results with its claims: `ringyard reproduce PAPER`",
-    "fit": "train the interference predictors IASP and IAPP on measured pairs: `ringyard fit FILE`",
-    "fit-hazard": "fit the remaining run times of each tenant's jobs, for the scheduler `hazard`",
     "traces": "list public traces (`ringyard traces NAME FILE` says what a file holds)",
 }
 
@@ -38,7 +35,6 @@ HYDRA_COMMANDS = {
     "watch": "ringyard_agents.watching.watch:watch",
     "tune": "ringyard_agents.evaluation.tune:tune",
     "train": "ringyard_agents.learning.train:train",
-    "fit-hazard": "ringyard_agents.predictors.fit_hazard:fit_hazard",
 }
 
 _USAGE = """usage: ringyard COMMAND [OVERRIDE ...]
@@ -86,8 +82,10 @@ def _run(words: Sequence[str]) -> int:
         _run_parsed(command, rest)
     else:
         from ringyard.checks import suggest
+        from ringyard.renamed import explain_renamed
 
-        raise ConfigurationError(f"unknown command {command!r}; expected {suggest(command, COMMANDS)}")
+        unknown = f"unknown command {command!r}; expected {suggest(command, COMMANDS)}"
+        raise ConfigurationError(explain_renamed("commands", command) or unknown)
     return 0
 
 

@@ -13,7 +13,7 @@ from ringyard.config_folder import config_folder
 def renamed_names(kind: str) -> Mapping[str, str | None]:
     """{old name of a kind: name today, or None if there is nothing in its place}.
 
-    Kinds: "settings", "options", "choices", "schedulers", "scheduler_options", "exports".
+    Kinds: "settings", "commands", "options", "choices", "schedulers", "scheduler_options", "exports".
     """
     import yaml
 

@@ -423,7 +423,7 @@ def test_an_error_of_the_system_says_where(inside, monkeypatch, capsys):
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-    parsed = ["fit"], ["plot", "."], ["reproduce", "ones"], ["calibrate", "a.csv"]
+    parsed = ["traces"], ["plot", "."], ["reproduce", "ones"], ["validate", "a.csv"]
     for words in (SMALL, ["simulate"], ["train"], ["tune"], *parsed):
         assert cli.main(words) == 2
         assert capsys.readouterr().err.endswith(
@@ -508,7 +508,7 @@ for name in ("stable_baselines3", "sb3_contrib", "matplotlib", "tensorboard"):
     sys.modules[name] = None
 from ringyard_agents.cli import main
 small = ["schedulers=[fifo_backfill,sjf]", "seeds=2", "workload.num_jobs=20", "workers=1", "name=mine"]
-codes = [main(["compare", *small]), main(["train", "name=agent"]), main(["fit", "mine.csv"])]
+codes = [main(["compare", *small]), main(["train", "name=agent"]), main(["export", "mine", "mine.onnx"])]
 codes += [main(["validate", "."])]
 codes += [main(["compare", "schedulers=[sjf,zoo:sharing]", "seeds=1", "workload.num_jobs=5", "workers=1"])]
 codes += [main(["compare", *small, "plots=false", "tensorboard=false"])]

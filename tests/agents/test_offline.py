@@ -9,16 +9,14 @@ import torch
 from hydra.core.global_hydra import GlobalHydra
 from test_agents import setting
 
-from ringyard import Cluster, Simulator, consolidate, experiment
-from ringyard.errors import ConfigurationError
+from ringyard import Cluster, consolidate, experiment
 from ringyard.mdp.actions import Actions
 from ringyard.mdp.batch import ClusterBatch
 from ringyard_agents.cli import main
-from ringyard_agents.learning.cloning import QueueTeacher, SchedulerTeacher
+from ringyard_agents.learning.cloning import QueueTeacher
 from ringyard_agents.learning.evaluation import episode_metrics
 from ringyard_agents.learning.learner import adapt_env_config
 from ringyard_agents.learning.offline import EnsemblePolicy, OfflineEnsemble
-from ringyard_baselines.scheduler import run
 
 TEACHER = partial(QueueTeacher, templates=["consolidate"])
 
@@ -45,74 +43,6 @@ def test_recorded_decisions_are_those_of_the_scheduler_one_after_the_other():
         assert len(chain) == batch.lengths[b]
         assert rewards[chain].sum() == pytest.approx(batch.returns[b], rel=1e-5)
         assert returns[chain] == pytest.approx(np.cumsum(rewards[chain][::-1])[::-1], rel=1e-4)
-
-
-def recorded(scheduler, **options):
-    """A teacher after 12 episodes, their clusters, and the mean JCTs of the scheduler itself."""
-    config = setting(**options)
-    teacher, batch = SchedulerTeacher(config.actions, ["consolidate"], scheduler), ClusterBatch(config, 12)
-    teacher.batch = batch
-    batch.reset(np.arange(12), np.arange(12))
-    while len(active := np.flatnonzero(~batch.done)):
-        actions = np.zeros(12, np.int64)
-        actions[active] = teacher.act(None, batch.masks[active])
-        batch.replace_invalid(actions, active)  # raises if one is masked
-        batch.step(actions, active)
-    own = []
-    for entry in range(12):
-        sim = Simulator(config.cluster, batch.workload_cache.table(entry), config.performance, config.restart)
-        run(sim, teacher.scheduler, np.random.default_rng(entry))
-        own.append(sim.metrics().mean_jct)
-    return teacher, batch, own
-
-
-@pytest.mark.parametrize(
-    "scheduler", ["fifo@pack", "sjf@consolidate", "smallest_work@least_contended", "easy@pack"]
-)
-def test_a_recorded_scheduler_repeats_its_own_schedule(scheduler):
-    teacher, batch, own = recorded(scheduler)
-    assert [batch.mean_jct(b) for b in range(12)] == pytest.approx(own, rel=1e-12)
-    assert all(teacher.exact)
-
-
-def test_a_job_starts_on_other_gpus_where_no_template_finds_the_schedulers():
-    """`spread` splits jobs over servers. `least_contended` and `pack` do so as well only where they must."""
-    teacher, batch, own = recorded("sjf@spread")
-    assert 0.1 < np.mean(teacher.exact) < 0.9
-    _, other, _ = recorded("sjf@consolidate")
-    means = [np.mean([one.mean_jct(b) for b in range(12)]) for one in (batch, other)]
-    assert means[0] < np.mean(own)  # for the teacher's template keeps jobs together
-    assert means[0] == pytest.approx(means[1], rel=0.3)
-
-
-def test_a_recorded_scheduler_preempts_only_where_the_actions_do():
-    with pytest.raises(
-        ConfigurationError, match=r"srtf@pack, which can start, preempt; the actions can start; "
-    ):
-        recorded("srtf@pack")
-    with pytest.raises(
-        ConfigurationError, match=r"pollux, which can .*resize; the actions can start, preempt; "
-    ):
-        recorded("pollux", preemptive=True)
-    with pytest.raises(ConfigurationError, match=r"agent.recorded.scheduler has 'sjff'; expected sjf"):
-        recorded("sjff")
-    teacher, batch, own = recorded("srtf@pack", preemptive=True)
-    assert batch.infos["episode_preemptions"].sum() > 5
-    assert np.mean(teacher.exact) > 0.95
-    assert np.mean([batch.mean_jct(b) for b in range(12)]) == pytest.approx(np.mean(own), rel=0.05)
-
-
-def test_a_learner_records_a_scheduler_beside_random_actions():
-    teacher, measured = partial(SchedulerTeacher, templates=["consolidate"], scheduler="fifo@pack"), []
-    learner = begun(setting(), teacher=teacher, random_actions=0.2)
-    learner.learn(640, measured.append)
-    assert measured[0] == {"recorded/exact_fraction": 1.0}
-    assert np.isfinite(measured[1]["train/loss"])
-    _, masks, actions, *_ = learner.record()
-    assert masks[np.arange(len(actions)), actions].all()
-    queue = begun(setting(), random_actions=0.2)
-    queue.learn(640, measured.append)
-    assert measured[2] == {}
 
 
 def test_random_actions_are_valid_and_have_their_share():

@@ -147,7 +147,7 @@ def test_reference_jobs_are_no_jobs_of_a_workload_that_shares_gpus():
 
 
 def test_weights_are_checked(tmp_path):
-    with pytest.raises(ConfigurationError, match="ringyard fit"):
+    with pytest.raises(ConfigurationError, match=r"tools\.interference"):
         InterferenceNetworks.load(tmp_path / "none.npz")
     np.savez(tmp_path / "bad.npz", weight=np.zeros(3))
     with pytest.raises(ConfigurationError, match="train it anew"):

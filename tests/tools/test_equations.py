@@ -8,7 +8,6 @@ import yaml
 from conftest import CONF, shared
 from ringyard.profiles import profile
 from ringyard.restart import per_model
-from ringyard_agents.measurements import situations
 from tools import validate
 from tools.calibration.plans import LEAST_ROWS, plan_constants_yaml
 from tools.equations.comparisons import COMPARISONS
@@ -21,6 +20,7 @@ from tools.equations.parameter_server_errors import (
 )
 from tools.equations.result import halves
 from tools.measured_sets.aiturbo import RESTARTS
+from tools.measured_sets.kinds import situations
 from tools.measured_sets.sets import rows_of
 from tools.validate import compare_all
 

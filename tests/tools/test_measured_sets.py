@@ -11,11 +11,11 @@ import yaml
 
 from conftest import ROOT, shared
 from ringyard.errors import ConfigurationError
-from ringyard_agents.validation.report import validation_page
 from ringyard_agents.validation.shipped import predict_sets
 from tools import interference
 from tools.config_files import TOOLS_CONF, tool_config_files
 from tools.measured_sets.sets import find_sets, measured_sets, rows_of
+from tools.validation_page import validation_page
 
 
 def lines_of(file):

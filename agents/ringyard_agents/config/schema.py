@@ -36,7 +36,6 @@ KINDS: Mapping[str, Any] = {
     "count": PositiveInt,
     "entries": Sequence[str | Group],
     "group": Group,
-    "loads": Annotated[Sequence[Positive], "not empty"],
     "metric": Literal[_JctMetric, _RatioMetric],
     "null": None,
     "options": Mapping[str, Mapping[str, Sequence[object]]],

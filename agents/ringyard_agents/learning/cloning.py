@@ -1,13 +1,11 @@
 """Behaviour cloning: fit a network to a heuristic's decisions, or to optima, before learning starts."""
 
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import numpy as np
 import torch
-from hydra.utils import instantiate
 from numpy.typing import NDArray
 from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 from stable_baselines3.common.utils import obs_as_tensor
@@ -17,14 +15,9 @@ from ringyard.cluster import Cluster
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.actions import Actions
 from ringyard.mdp.env_config import EnvConfig
-from ringyard.mdp.user_config import hydra_initialized
-from ringyard.sim.feasibility import requested_shape
-from ringyard.sim.simulator import Simulator
 from ringyard.state.arrays import State
 from ringyard.state.records import JobStatus
 from ringyard.workloads import Synthetic
-from ringyard_agents.config.compose import SchedulerEntry, scheduler_config
-from ringyard_agents.learning.agent import agent_capabilities
 from ringyard_agents.learning.episodes import EpisodeRunner, concatenate_rows, index_rows
 from ringyard_agents.learning.learner import Policy
 
@@ -62,65 +55,6 @@ class QueueTeacher:
         chosen = starts.argmax(axis=1) * num_templates + self.template
         waits = np.where(masks[:, wait], wait, masks.argmax(axis=1))
         return np.where(starts.any(axis=1), chosen, waits)
-
-
-class SchedulerTeacher(QueueTeacher):
-    """A policy that decides as a `scheduler` (a name, name@placement, or LABEL:run_folder of an agent) does.
-
-    It takes the first of the scheduler's allocations that an action makes, or that has a job which an action
-    starts elsewhere: by the template of `QueueTeacher`, else by another. If there is none, it waits. It
-    decides when the environment does, without rounds, in the clusters of `batch`, which the caller sets.
-
-    Raises:
-        ConfigurationError: an unknown name, or a scheduler that can do what the actions cannot.
-    """
-
-    def __init__(self, actions: Actions, templates: Sequence[str], scheduler: str) -> None:
-        super().__init__(actions, templates)
-        with hydra_initialized():
-            config = scheduler_config(SchedulerEntry.read(scheduler, "agent.recorded.scheduler"))
-        self.scheduler = instantiate(config, _convert_="all")
-        needed, given = self.scheduler.capabilities, agent_capabilities(actions)
-        if needed & ~given:
-            raise ConfigurationError(
-                f"agent.recorded.scheduler is {scheduler}, which can {needed!s}; the actions can {given!s}"
-                "; expected a scheduler that can no more than these, or other actions (action=start_stop)"
-            )
-        self.exact = list[bool]()  #: of each decision so far: whether it is the scheduler's, to the GPU
-        self.batch: Any = None
-        self._episodes = dict[int, Any]()
-
-    def act(self, observations: Any, masks: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Return [n] actions of the clusters with episodes that go on, with `masks` [n, actions]."""
-        active = np.flatnonzero(~(self.batch.done | self.batch.truncated)).tolist()
-        return np.array([self._choose(b, mask) for b, mask in zip(active, masks, strict=True)])
-
-    def _choose(self, b: int, mask: NDArray[np.bool_]) -> int:
-        batch, starts, per_job = self.batch, self.actions.num_starts, len(self.actions.starts)
-        if batch.lengths[b] == 0:  # an episode begins: its simulation is the cluster of the batch
-            table, scheduler = batch.workload_cache.table(int(batch.entries[b])), deepcopy(self.scheduler)
-            sim = Simulator(batch.config.cluster, table, batch.config.performance)
-            arrays = zip(batch.state, sim.state, strict=True)  # without an axis of clusters if as long
-            sim.state = State(*(one if len(one) == len(own) else one[b : b + 1] for one, own in arrays))
-            jobs = sim.jobs.restricted_to(scheduler.observability)
-            scheduler.reset(sim.cluster, jobs, np.random.default_rng(batch.entries[b]))
-            self._episodes[b] = scheduler, sim
-        scheduler, sim = self._episodes[b]
-
-        def held(one: Any) -> tuple[Any, ...]:
-            shape, places = requested_shape(sim.state, 0, one)
-            return (one.job, one.reject), shape, sorted(places.tolist())
-
-        wanted = [held(one) for one in scheduler.decide(sim.view(scheduler.observability))]
-        valid = np.flatnonzero(mask[:-1]).tolist() if wanted else []
-        options = {action: held(one) for action in valid for one in batch.allocations(b, action)}
-        for ask in wanted:
-            if near := [a for a, one in options.items() if one == ask or (one[0] == ask[0] and a < starts)]:
-                chosen = min(near, key=lambda a: (options[a] != ask, (a - self.template) % per_job))
-                self.exact.append(options[chosen] == ask)
-                return chosen
-        self.exact.append(not wanted and bool(mask[-1]))
-        return len(mask) - 1 if mask[-1] else int(mask.argmax())
 
 
 class DemonstrationRecorder:

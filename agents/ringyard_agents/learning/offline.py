@@ -93,7 +93,7 @@ class OfflineEnsemble(NetworkLearner):
         data, names = self.record(), ("train/loss", "train/value", "train/disagreement")
         if not self.decisions:
             self._networks[1].load_state_dict(self._network.state_dict())
-        callback({"recorded/exact_fraction": float(np.mean(self._exact))} if self._exact else {})
+        callback({})
         while self.decisions < total_decisions:
             rng = np.random.default_rng((self._seed, self.decisions))
             rows = rng.integers(len(data[1]), size=(10, self.batch_size))
@@ -105,7 +105,6 @@ class OfflineEnsemble(NetworkLearner):
         """Return recorded (observations, masks, actions, rewards, returns, next decisions by index or -1)."""
         config, rng, records = self._config, np.random.default_rng(self._seed), list[Any]()
         policy, runner = self.recorded(config.actions), EpisodeRunner(config, self.num_envs)
-        policy.batch = runner.batch
 
         def act(observations: Any, masks: NDArray[np.bool_], clusters: Any) -> NDArray[np.int64]:
             actions, is_random = policy.act(observations, masks), rng.random(len(masks)) < self.random_actions
@@ -114,7 +113,6 @@ class OfflineEnsemble(NetworkLearner):
             return actions
 
         episodes = runner.run_episodes(np.arange(self.num_envs) % config.num_workloads, act)
-        self._exact = getattr(policy, "exact", ())  # of each decision of a `SchedulerTeacher`
         valid, rewards = episodes.valid, episodes.rewards * episodes.valid
         number = np.full((len(valid) + 1, self.num_envs), -1)
         number[:-1][valid] = np.arange(valid.sum())

@@ -1,4 +1,4 @@
-"""Files of hazard networks, written by `ringyard fit-hazard`, and schedulers that use them."""
+"""Files of hazard networks, written by `python -m tools.hazard`, and schedulers that use them."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,7 +34,7 @@ def read_survival_estimate(file: str | Path | None = None) -> SurvivalEstimate:
     path = SHIPPED if file is None else Path(file).expanduser()
     saved = Checkpoint.read(path)
     if saved.metadata.get("kind") != _KIND:
-        raise ConfigurationError(f"{path} is no hazard network; expected a file of `ringyard fit-hazard`")
+        raise ConfigurationError(f"{path} is no hazard network; expected a file of `python -m tools.hazard`")
     return SurvivalEstimate({name: array.astype(np.float64) for name, array in saved.arrays.items()})
 
 

@@ -38,7 +38,7 @@ _LOCKS_UNSUPPORTED = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL
 #: settings that do not affect results, so that a run with other values is the same run
 _NOT_COMPARED = (
     *("name", "overwrite", "rerun", "workers", "trust", "environment_id"),
-    *("plots", "tensorboard", "output", "out", "file"),
+    *("plots", "tensorboard", "output", "out"),
 )
 
 _MAX_NAME_BYTES = 255  # bytes, of a folder on most file systems

@@ -24,8 +24,7 @@ from ringyard.restart import RestartCost
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.simulator import Simulator
 from ringyard.state.records import JobKind
-from ringyard_agents.measurements import MeasuredRows, gpus_per_server, measurement_kinds
-from ringyard_agents.runs.figures import plot_predictions
+from ringyard_agents.measurements import MeasuredRows, gpus_per_server
 
 _ROWS = 2000  # most rows per simulator
 _INSTANT = 1e-12  # compute seconds of a row that measures a transfer only
@@ -182,15 +181,13 @@ def predict_rows(
 
 
 MEAN_AIM, MEDIAN_AIM = 0.15, 0.10  # largest mean and median error aimed at
-_COLOURS, _LINES = 10, 40  # most colours of a plot, most lines of a grid
 
 
 class PredictedSet(MeasuredRows):
     """A measured set with predictions.
 
-    Its rows also hold `part` (kind of measurement), `place` (number of GPUs or servers), `measured`,
-    `predicted`, `error` (relative, NaN without a prediction), `reason` (why there is no prediction) and
-    `derived` (the profile's figures for that GPU type are derived, not measured).
+    Its rows also hold `measured` and `predicted` seconds, `error` (relative, NaN without a prediction) and
+    `reason` (why there is no prediction).
     """
 
     @property
@@ -202,39 +199,6 @@ class PredictedSet(MeasuredRows):
     def left_out(self) -> dict[str, int]:
         """{reason: number of rows without a prediction}."""
         return {str(why): int(count) for why, count in self.rows.reason.value_counts().items() if why}
-
-    def by(self, columns: list[str]) -> Any:
-        """Group errors by columns, small placements first."""
-        sizes = self.predicted.placement.map(lambda text: (text.count("+"), sum(gpus_per_server(text))))
-        order = self.predicted.assign(sizes=sizes).sort_values(["gpu_type", "sizes"], kind="stable")
-        return order.groupby(columns, sort=False)["error"]
-
-    def grid(self) -> pd.DataFrame:
-        """Return mean errors by model and GPU type, and by batch if a model has several at one placement."""
-        rows = self.predicted
-        batches = rows.groupby(["model", "gpu_type", "place"])["batch"].nunique().max()
-        apart = batches > 1 and len(rows.drop_duplicates(["model", "batch"])) <= _LINES
-        title = "model, samples per GPU" if apart else "model"
-        names = rows.model + rows.batch.map(" {:g}".format) if apart else rows.model
-        rows = rows.assign(**{title: names})
-        order = rows.sort_values(["model", "batch"])[title].unique()
-        table = rows.pivot_table("error", title, "gpu_type", "mean", sort=False, observed=True)
-        return pd.DataFrame(table.reindex(order).reset_index())
-
-    def draw(self, axes: Any) -> None:
-        """Plot predicted over measured seconds, coloured by model, GPU type or kind of measurement."""
-        rows = self.predicted
-        kinds = ("model", "gpu_type", "part", "place")
-        columns = [name for name in kinds if 1 < rows[name].nunique() <= _COLOURS]
-        groups = rows.groupby(columns[0] if columns else "gpu_type", sort=False)
-        points = [(str(name), one.measured.to_numpy(), one.predicted.to_numpy()) for name, one in groups]
-        plot_predictions(axes, points, "seconds")
-
-
-def _place(placement: str) -> str:
-    servers = gpus_per_server(placement)
-    count, word = (len(servers), "server") if len(servers) > 1 else (servers[0], "GPU")
-    return f"{count} {word}{'s' if count > 1 else ''}"
 
 
 def _predict_set(measured: MeasuredRows, overrides: Sequence[str], links: Mapping[str, str]) -> PredictedSet:
@@ -249,11 +213,7 @@ def _predict_set(measured: MeasuredRows, overrides: Sequence[str], links: Mappin
     predicted, reasons = predict_rows(rows, [*overrides, *measured.about.overrides])
     seconds = rows.seconds.fillna(rows.restart_seconds)
     error = (predicted - seconds).abs() / seconds
-    figures = {(model.name, kind) for model in catalogue() for kind, one in model.gpus.items() if one.derived}
-    jobs = zip(rows.model, rows.neighbour, rows.gpu_type, strict=True)
-    derived = [(one, kind) in figures or (two, kind) in figures for one, two, kind in jobs]
-    rows = rows.assign(part=measurement_kinds(rows), place=rows.placement.map(_place), measured=seconds)
-    rows = rows.assign(predicted=predicted, reason=reasons, derived=derived, error=error)
+    rows = rows.assign(measured=seconds, predicted=predicted, reason=reasons, error=error)
     return PredictedSet(measured.name, measured.about, rows)
 
 

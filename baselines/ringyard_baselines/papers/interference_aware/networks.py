@@ -42,7 +42,7 @@ PARAMETERS: Mapping[str, tuple[int, ...]] = {
 }
 
 _UNREADABLE = (OSError, ValueError, TypeError, LookupError, EOFError, AttributeError, MemoryError, BadZipFile)
-_COMMAND = "`ringyard fit MEASUREMENTS --out FILE`"
+_COMMAND = "`python -m tools.interference MEASUREMENTS --out FILE`"
 _MAX_BYTES = 1 << 24  # of a file of weights
 DEFAULT_WEIGHTS = Path(__file__).parent / "weights" / "interference.npz"
 
@@ -73,7 +73,7 @@ class InterferenceNetworks:
 
     @classmethod
     def load(cls, file: str | Path | None = None) -> "InterferenceNetworks":
-        """Read an `.npz` file written by `ringyard fit`. None reads the shipped one.
+        """Read an `.npz` file written by `python -m tools.interference`. None reads the shipped one.
 
         Raises:
             ConfigurationError: there is no such file, or it holds something else.

@@ -64,8 +64,8 @@ class InterferenceAware(Scheduler):
     observability = Observability.SIZES | Observability.SPEEDS
 
     placement: PlacementRule  #: where CPU-only jobs go, and jobs for which the chosen servers lack cores
-    #: file that `ringyard fit` wrote: trained networks and measured profiles. None takes the shipped one.
-    #: Jobs without a measured profile get the one that the performance model gives.
+    #: file that `python -m tools.interference` wrote: trained networks and measured profiles. None takes
+    #: the shipped one. Jobs without a measured profile get the one that the performance model gives.
     weights: str | None = None
     #: what CLWP takes for the losses: those that IASP predicts, their mean for every pair (the choice of
     #: servers without interference), or the exact ones of the performance model.

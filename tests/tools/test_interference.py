@@ -1,4 +1,4 @@
-"""`ringyard fit`: interference networks of measured pairs."""
+"""`python -m tools.interference`: interference networks of measured pairs."""
 
 from itertools import product
 
@@ -9,15 +9,15 @@ import pytest
 from conftest import shared
 from ringyard.errors import ConfigurationError
 from ringyard.profiles import profile
-from ringyard_agents.cli import main
 from ringyard_agents.measurements import tidy
-from ringyard_agents.predictors.fit_interference import left_out_errors, measured_pairs
 from ringyard_baselines.papers.interference_aware.networks import (
     REFERENCES,
     InterferenceNetworks,
     ProfiledJob,
     job_profiles,
 )
+from tools import interference
+from tools.calibration.interference import left_out_errors, measured_pairs
 
 MINE = [("vgg16", 32.0), ("bert_base_squad", 8.0), ("a3c_pong", 1.0), ("gnmt", 16.0)]
 #: sensitivity and pressure of each of MINE, then of each of REFERENCES
@@ -55,7 +55,7 @@ def test_a_table_without_the_reference_jobs_names_them():
 def test_weights_and_profiles_are_written_and_read(tmp_path, capsys):
     file = tmp_path / "pairs.csv"
     table(MINE + list(REFERENCES)).to_csv(file, index=False)
-    assert main(["fit", str(file), "--out", str(tmp_path / "mine.npz")]) == 0
+    assert interference.main([str(file), "--out", str(tmp_path / "mine.npz")]) == 0
     said = capsys.readouterr().out
     assert "vgg16" in said
     assert "guess the mean" in said
@@ -65,7 +65,7 @@ def test_weights_and_profiles_are_written_and_read(tmp_path, capsys):
     own = networks.profiles[ProfiledJob("v100", "bert_base_squad", 8.0)]
     other = networks.profiles[ProfiledJob("v100", "vgg16", 32.0)]
     assert networks.similarity(own, other) == pytest.approx(1 / (1 + 0.9 * 2.0), abs=0.1)  # it saw the pair
-    assert main(["fit", str(tmp_path / "none.csv")]) == 2
+    assert interference.main([str(tmp_path / "none.csv")]) == 2
     assert "there is no file" in capsys.readouterr().err
 
 

@@ -1,4 +1,4 @@
-"""`ringyard fit`: train the interference networks IASP and IAPP on measured pairs, and print their errors."""
+"""Trains the interference networks IASP and IAPP on measured pairs, and prints their errors."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,9 +14,9 @@ from rich.table import Table
 from torch import nn
 
 from ringyard.errors import ConfigurationError
-from ringyard_agents.measurements import measurement_kinds, read_measured_rows
 from ringyard_baselines.papers.interference_aware import networks as interference
 from ringyard_baselines.papers.interference_aware.networks import PARAMETERS, REFERENCES, ProfiledJob
+from tools.measured_sets.kinds import measurement_kinds
 
 #: titles of `error_rows`
 ERROR_COLUMNS = ("model left out", "GPU", "pairs", "IASP", "IAPP", "guess the mean")
@@ -220,8 +220,3 @@ def fit_interference(rows: pd.DataFrame, where: str, out: str | None, seed: int)
         replace(train_networks(pairs, seed), profiles=profiles).save(file)
         console.print(f"weights: {file} ({file.stat().st_size:,} bytes)", soft_wrap=True)
     return errors
-
-
-def fit_measurements(file: str, out: str | None, seed: int) -> None:
-    """Run `ringyard fit FILE`: `fit_interference` of a tidy table of measurements."""
-    fit_interference(read_measured_rows(Path(file).expanduser()), file, out, seed)

@@ -1,4 +1,4 @@
-"""`ringyard fit-hazard`: fit the hazard rates of tenants' jobs, for schedulers such as `hazard`.
+"""Fits the hazard rates of tenants' jobs, for schedulers such as `hazard`.
 
 Windows of a workload are simulated with least attained service first. A sample is a job at a decision at
 which its features were written: the features, its age, and the run time that it had in the end. The loss is
@@ -7,29 +7,20 @@ Regularisation: weight decay, noise on the inputs, and a random factor on the ru
 tenants. The loss on later jobs decides when to stop.
 """
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from omegaconf import DictConfig
-from rich.console import Console
 from torch import nn
 
-from ringyard.errors import ConfigurationError
 from ringyard.placement import consolidate
-from ringyard_agents.config.compose import plain_groups, to_plain
-from ringyard_agents.evaluation.evaluate import build_object, make_simulator
-from ringyard_agents.predictors.hazard_file import write_hazard_network
-from ringyard_agents.runs.atomic_write import require_writable
-from ringyard_agents.runs.run_folder import RunFolder
+from ringyard_agents.evaluation.evaluate import make_simulator
 from ringyard_baselines.policies.least_estimated import LeastEstimated
 from ringyard_baselines.tools import tenants
 from ringyard_baselines.tools.survival import CLIP, LOG_RATES, PARAMETERS, SurvivalEstimate, constant_rates
-from ringyard_baselines.tools.tenants import BINS, FEATURE_NAMES, FEATURES, RUN_TIME_FEATURES
+from ringyard_baselines.tools.tenants import BINS, FEATURES, RUN_TIME_FEATURES
 
 _LATER_SAMPLES = 0.02  # share kept of a job's samples after the first, which are many
 _EQUAL_RATES = -2.0  # log rate in every bin, with which the shortest attained service runs first
@@ -202,47 +193,3 @@ def fit_network(
         if step >= best:
             break
     return network.arrays(), best, least, marginal
-
-
-def _environments(config: DictConfig, later: bool) -> list[dict[str, Any]]:
-    """Return an environment for each load: to fit to, or of later jobs that tell when to stop."""
-    environment = plain_groups(config)
-    workload = environment["workload"]
-    if config.loads is not None and "load" not in workload:
-        given = to_plain(config.loads)
-        raise ConfigurationError(f"loads is {given}, but the workload has no load; set loads=null")
-    if "part" in workload:
-        begin, end = workload["part"]
-        middle = end - config.held_out * (end - begin)
-        workload["part"] = [middle, end] if later else [begin, middle]
-    loads = [{}] if config.loads is None else [{"load": load} for load in to_plain(config.loads)]
-    return [{**environment, "workload": {**workload, **load}} for load in loads]
-
-
-def fit_hazard(config: DictConfig) -> None:
-    """Simulate windows, fit a network, print its loss and write hazard.safetensors."""
-    folder = RunFolder.of_job("fit-hazard")
-    file = folder.path / "hazard.safetensors" if config.file is None else Path(config.file).expanduser()
-    require_writable("file", file)
-    first, second = _environments(config, later=False), _environments(config, later=True)
-    for environment in (*first, *second):
-        build_object(environment["workload"])
-    with folder.claim(config):
-        begin = time.monotonic()
-        later = max(round(config.windows * config.held_out), 1)
-        samples = collect_samples(first, range(config.windows), config.seed)
-        held_out = collect_samples(second, range(later), config.seed + 1)
-        simulated = time.monotonic()
-        network, steps, loss, marginal = fit_network(samples, held_out, config.seed)
-        folder.record(config, {"seed": config.seed, "windows": config.windows})
-        facts = {"source": config.source, "loss": loss, "features": list(FEATURE_NAMES)}
-        write_hazard_network(file, network, facts)
-        console = Console()
-        counts = f"{len(samples.ages):,} samples of jobs and {len(held_out.ages):,} of later jobs"
-        fitted = time.monotonic() - simulated
-        console.print(f"{counts} simulated in {simulated - begin:.0f} s; fitted in {fitted:.0f} s")
-        console.print(
-            f"mean loss on later jobs: {loss:.3f} nats (after step {steps}), with hazard rates of all jobs"
-            f" together: {marginal:.3f} nats"
-        )
-        console.print(f"network: {file} ({file.stat().st_size:,} bytes)", soft_wrap=True)

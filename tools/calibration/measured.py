@@ -1,4 +1,4 @@
-"""`ringyard calibrate`: profiles, networks and interconnects from a CSV of measurements."""
+"""`python -m tools.calibrate FILE`: profiles, networks and interconnects from a CSV of measurements."""
 
 import re
 import shlex
@@ -16,12 +16,14 @@ from ringyard.checks import shown
 from ringyard.config_folder import USER_FOLDERS_VARIABLE
 from ringyard.errors import ConfigurationError
 from ringyard.profiles import catalogue
-from ringyard_agents.calibration.fits import ComputeLine, fit_sharing
-from ringyard_agents.calibration.model_profiles import calibrated_models
-from ringyard_agents.calibration.rings import FittedConstants, fit_rings, predict_rings
-from ringyard_agents.calibration.yamls import CalibratedModel, fabric_yaml, profile_yaml, write_yamls
-from ringyard_agents.measurements import measurement_kinds, read_measured_rows, situations
-from ringyard_agents.runs.figures import plot_predictions, save_figure
+from ringyard_agents.measurements import read_measured_rows
+from ringyard_agents.runs.figures import save_figure
+from tools.calibration.fits import ComputeLine, fit_sharing
+from tools.calibration.model_profiles import calibrated_models
+from tools.calibration.rings import FittedConstants, fit_rings, predict_rings
+from tools.calibration.yamls import CalibratedModel, fabric_yaml, profile_yaml, write_yamls
+from tools.measured_sets.kinds import measurement_kinds, situations
+from tools.validation_page import plot_predictions
 
 #: number of folds of the cross-validation
 _FOLDS = 4
@@ -84,14 +86,14 @@ def cross_validate(rows: pd.DataFrame, gradient_bytes: Mapping[str, float]) -> p
     return rows.assign(predicted=predicted, error=np.abs(predicted - rows.seconds) / rows.seconds)
 
 
-_COMMAND = "ringyard calibrate"
+_COMMAND = "python -m tools.calibrate"
 _MAX_BYTES = 1e15  # per all-reduce
 _NAME = re.compile(r"\w[\w.+-]*")
 _PARTS = ("one GPU", "inside a server", "between servers", "sharing a GPU", "all-reduce")
 
 
 def calibrate(
-    place: str,
+    path: Path,
     out: str,
     network: str,
     interconnect: str,
@@ -103,12 +105,6 @@ def calibrate(
     `network` and `interconnect` name those of rows that name none. `gradient_bytes` lists NAME=BYTES for
     models without a profile.
     """
-    path = Path(place)
-    if path.is_dir():
-        raise ConfigurationError(
-            f"{path} is a folder; expected a CSV (the shipped configs are fitted to published measurements by"
-            " `python -m tools.calibrate FOLDER --out conf`, in a checkout of the repository)"
-        )
     rows = read_measured_rows(path)
     for column, name in (("network", network), ("interconnect", interconnect)):
         rows[column] = rows[column].mask(rows[column] == "", name)

@@ -1,4 +1,4 @@
-"""`ringyard fit-hazard`: what tenants' jobs teach, on paper and in a cluster."""
+"""`python -m tools.hazard`: what tenants' jobs teach, on paper and in a cluster."""
 
 import numpy as np
 import pytest
@@ -9,15 +9,15 @@ from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.placement import consolidate
 from ringyard.restart import constant
 from ringyard.workloads import ModelMix, Replay
-from ringyard_agents.cli import main
 from ringyard_agents.learning.checkpoint import Checkpoint
-from ringyard_agents.predictors.fit_hazard import JobSamples, fit_network, marginal_rates
 from ringyard_agents.predictors.hazard_file import read_survival_estimate, write_hazard_network
 from ringyard_baselines.classic.preemptive import las
 from ringyard_baselines.policies.least_estimated import LeastEstimated
 from ringyard_baselines.scheduler import run
 from ringyard_baselines.tools.survival import PARAMETERS
 from ringyard_baselines.tools.tenants import BINS, EDGES, FEATURES
+from tools.calibration.hazard import JobSamples, fit_network, marginal_rates
+from tools.hazard import main
 
 
 def tenants(count, seed):
@@ -69,11 +69,10 @@ def test_fitted_on_the_first_part_of_a_trace_it_beats_las_on_the_last(tmp_path, 
     text = "\n".join(["submit_time,gpus,duration,user", *(f"{a},{b},{c},{d}" for a, b, c, d in rows)])
     (tmp_path / "trace.csv").write_text(text)
     words = ["workload=csv", "workload.path=trace.csv", "workload.window_jobs=150", "workload.part=[0,0.7]"]
-    small = ["cluster.num_servers=2", "windows=4", "loads=[2.0]", "file=mine/hazard.safetensors"]
-    assert main(["fit-hazard", *words, *small, "name=fit", "source=made"]) == 0
     file = tmp_path / "mine" / "hazard.safetensors"
-    assert main(["fit-hazard", *words, *small, "name=fit", "source=another"]) == 2
-    assert "fit has a run with source=made, but this command has another" in capsys.readouterr().err
+    small = ["cluster.num_servers=2", "--windows=4", "--loads", "2.0", f"--file={file}", "--source=made"]
+    assert main([*words, *small]) == 0
+    assert "mean loss on later jobs" in capsys.readouterr().out
     again = read_survival_estimate(file)
     later = Replay(trace, ModelMix(), window_jobs=150, load=2.0, part=(0.7, 1.0))
     jcts = []
@@ -91,9 +90,9 @@ def test_fitted_on_the_first_part_of_a_trace_it_beats_las_on_the_last(tmp_path, 
 
 def test_loads_of_a_workload_that_has_none_are_refused(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(["fit-hazard", "workload=aiturbo_traces", "loads=[2.0]", "name=fit"]) == 2
+    assert main(["workload=aiturbo_traces", "--loads", "2.0", "--file=mine.safetensors"]) == 2
     assert "the workload has no load" in capsys.readouterr().err
-    assert not (tmp_path / "runs" / "fit").exists()
+    assert not [*tmp_path.iterdir()]
 
 
 def test_files(tmp_path):

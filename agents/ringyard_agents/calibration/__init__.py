@@ -1,1 +1,0 @@
-"""`ringyard calibrate`: fits profiles, networks and interconnects to measurements."""
