@@ -5,15 +5,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from ringyard.profiles import catalogue
 from ringyard_agents.measurements import COLUMNS, gpus_per_server
 from ringyard_agents.runs.figures import save_figure
 from ringyard_agents.validation.report import ERROR_HEADER, error_rows, percent, percents
 from ringyard_agents.validation.shipped import PredictedSet
-from tools.measured_sets.kinds import measurement_kinds
 
 _COLOURS, _LINES = 10, 40  # most colours of a plot, most lines of a grid
 
@@ -36,34 +33,16 @@ def plot_predictions(axes: Any, points: Sequence[Any], unit: str, ylabel: str = 
     axes.set_ylabel(ylabel or f"predicted {unit}")
 
 
-def _place(placement: str) -> str:
-    servers = gpus_per_server(placement)
-    count, word = (len(servers), "server") if len(servers) > 1 else (servers[0], "GPU")
-    return f"{count} {word}{'s' if count > 1 else ''}"
-
-
-def _described(one: PredictedSet) -> pd.DataFrame:
-    """Return rows with a prediction, with kind of measurement, `place`, and whether figures are derived.
-
-    Figures of a profile that are derived for a GPU type were not measured on it.
-    """
-    rows = one.predicted
-    figures = {(model.name, kind) for model in catalogue() for kind, two in model.gpus.items() if two.derived}
-    jobs = zip(rows.model, rows.neighbour, rows.gpu_type, strict=True)
-    derived = np.array([(own, kind) in figures or (two, kind) in figures for own, two, kind in jobs], bool)
-    places = rows.placement.map(_place)
-    return rows.assign(part=measurement_kinds(rows), place=places, derived=derived)
-
-
-def _errors_by(rows: pd.DataFrame, columns: list[str]) -> Any:
+def _errors_by(one: PredictedSet, columns: list[str]) -> Any:
     """Group errors by columns, small placements first."""
-    sizes = rows.placement.map(lambda text: (text.count("+"), sum(gpus_per_server(text))))
-    order = rows.assign(sizes=sizes).sort_values(["gpu_type", "sizes"], kind="stable")
+    sizes = one.predicted.placement.map(lambda text: (text.count("+"), sum(gpus_per_server(text))))
+    order = one.predicted.assign(sizes=sizes).sort_values(["gpu_type", "sizes"], kind="stable")
     return order.groupby(columns, sort=False)["error"]
 
 
-def _grid(rows: pd.DataFrame) -> pd.DataFrame:
+def _grid(one: PredictedSet) -> pd.DataFrame:
     """Return mean errors by model and GPU type, and by batch if a model has several at one placement."""
+    rows = one.predicted
     batches = rows.groupby(["model", "gpu_type", "place"])["batch"].nunique().max()
     apart = batches > 1 and len(rows.drop_duplicates(["model", "batch"])) <= _LINES
     title = "model, samples per GPU" if apart else "model"
@@ -74,8 +53,9 @@ def _grid(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(table.reindex(order).reset_index())
 
 
-def _draw(rows: pd.DataFrame, axes: Any) -> None:
+def _draw(one: PredictedSet, axes: Any) -> None:
     """Plot predicted over measured seconds, coloured by model, GPU type or kind of measurement."""
+    rows = one.predicted
     kinds = ("model", "gpu_type", "part", "place")
     columns = [name for name in kinds if 1 < rows[name].nunique() <= _COLOURS]
     groups = rows.groupby(columns[0] if columns else "gpu_type", sort=False)
@@ -83,26 +63,26 @@ def _draw(rows: pd.DataFrame, axes: Any) -> None:
     plot_predictions(axes, points, "seconds")
 
 
-def _parts(rows: pd.DataFrame) -> list[str]:
+def _parts(one: PredictedSet) -> list[str]:
     """Return the lines of a table of errors by kind of measurement and placement."""
     columns = ["part", "place", "gpu_type"]
-    columns += [name for name in ("network", "interconnect") if rows[name].nunique() > 1]
-    cells = [[*key, *percents(errors), len(errors)] for key, errors in _errors_by(rows, columns)]
-    derived = rows[rows.derived].error
+    columns += [name for name in ("network", "interconnect") if one.predicted[name].nunique() > 1]
+    rows = [[*key, *percents(errors), len(errors)] for key, errors in _errors_by(one, columns)]
+    derived = one.predicted[one.predicted.derived].error
     if len(derived):
         empty = [""] * (len(columns) - 1)
-        cells.append(["on derived figures", *empty, *percents(derived), len(derived)])
-    return markdown_table([*columns, "mean", "median", "worst", "points"], cells)
+        rows.append(["on derived figures", *empty, *percents(derived), len(derived)])
+    return markdown_table([*columns, "mean", "median", "worst", "points"], rows)
 
 
 def _set(one: PredictedSet, plot: str) -> list[str]:
     """Return the lines of a set's section."""
     lines = [f"### {one.about.title}", "", f"{one.about.source}.", ""]
     lines += [f"![{one.about.title}]({plot})", ""] if plot else []
-    rows = _described(one)
-    lines += [] if rows.empty else _parts(rows)
+    rows = one.predicted
+    lines += [] if rows.empty else _parts(one)
     if rows.model.nunique() > 1:
-        grid = _grid(rows)
+        grid = _grid(one)
         cells = [[name, *map(percent, errors)] for name, *errors in grid.itertuples(index=False)]
         lines += ["Mean errors:", "", *markdown_table(list(grid.columns), cells)]
     unnamed = int((rows.placement.str.contains("+", regex=False) & (rows.network == "")).sum())
@@ -145,5 +125,5 @@ def draw_sets(sets: Sequence[PredictedSet], folder: Path) -> dict[str, str]:
     for one in sets:
         if not one.predicted.empty:
             plots[one.name] = f"images/shipped_{one.name.replace('/', '_')}.png"
-            save_figure(folder / plots[one.name], partial(_draw, _described(one)), one.about.title)
+            save_figure(folder / plots[one.name], partial(_draw, one), one.about.title)
     return plots

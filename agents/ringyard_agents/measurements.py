@@ -188,6 +188,28 @@ def gpus_per_server(placement: str) -> tuple[int, ...]:
     return tuple(map(int, placement.split("+"))) if placement else ()
 
 
+def measurement_kinds(table: pd.DataFrame) -> "pd.Series[Any]":
+    """Return what each row measures, as text [rows].
+
+    The kinds are "one GPU", "inside a server", "between servers", "sharing a GPU", "sharing links", "cores",
+    "cores and memory", "restart", "all-reduce" and "parameter servers".
+    """
+    between = table.placement.str.contains("+", regex=False)
+    several = table.placement != "1"
+    choices = {
+        "restart": table.seconds.isna(),
+        "all-reduce": table.transfer_bytes.notna(),
+        "parameter servers": table.parameter_servers.notna(),
+        "sharing links": table.neighbour_placement != "",
+        "sharing a GPU": table.neighbour != "",
+        "cores and memory": table.ram_bytes.notna() | table.storage_bytes_per_second.notna(),
+        "cores": table.cores.notna(),
+        "between servers": between,
+        "inside a server": several,
+    }
+    return pd.Series(np.select(list(choices.values()), list(choices), "one GPU"), index=table.index)
+
+
 def filled_columns(table: pd.DataFrame) -> list[str]:
     """Return the columns, in order, in which some row has a value."""
     return [name for name in COLUMNS if (table[name].notna() & (table[name].astype(str) != "")).any()]

@@ -13,11 +13,12 @@ from ringyard_agents.cli import main
 from ringyard_agents.measurements import (
     COLUMNS,
     filled_columns,
+    measurement_kinds,
     read_measured_rows,
     read_measured_sets,
 )
 from ringyard_agents.validation.shipped import predict_rows
-from tools.measured_sets.kinds import measurement_kinds, situations
+from tools.calibration.measured import situations
 from tools.validation_page import validation_page
 
 HEADER = "model,gpu_type,placement,batch,seconds"

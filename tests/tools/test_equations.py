@@ -9,6 +9,7 @@ from conftest import CONF, shared
 from ringyard.profiles import profile
 from ringyard.restart import per_model
 from tools import validate
+from tools.calibration.measured import situations
 from tools.calibration.plans import LEAST_ROWS, plan_constants_yaml
 from tools.equations.comparisons import COMPARISONS
 from tools.equations.execution_plans import choices, judge, judged_plans, plan_tables
@@ -20,7 +21,6 @@ from tools.equations.parameter_server_errors import (
 )
 from tools.equations.result import halves
 from tools.measured_sets.aiturbo import RESTARTS
-from tools.measured_sets.kinds import situations
 from tools.measured_sets.sets import rows_of
 from tools.validate import compare_all
 

@@ -14,9 +14,9 @@ from rich.table import Table
 from torch import nn
 
 from ringyard.errors import ConfigurationError
+from ringyard_agents.measurements import measurement_kinds
 from ringyard_baselines.papers.interference_aware import networks as interference
 from ringyard_baselines.papers.interference_aware.networks import PARAMETERS, REFERENCES, ProfiledJob
-from tools.measured_sets.kinds import measurement_kinds
 
 #: titles of `error_rows`
 ERROR_COLUMNS = ("model left out", "GPU", "pairs", "IASP", "IAPP", "guess the mean")

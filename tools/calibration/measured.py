@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,19 +17,35 @@ from ringyard.checks import shown
 from ringyard.config_folder import USER_FOLDERS_VARIABLE
 from ringyard.errors import ConfigurationError
 from ringyard.profiles import catalogue
-from ringyard_agents.measurements import read_measured_rows
+from ringyard_agents.measurements import measurement_kinds, read_measured_rows
 from ringyard_agents.runs.figures import save_figure
 from tools.calibration.fits import ComputeLine, fit_sharing
 from tools.calibration.model_profiles import calibrated_models
 from tools.calibration.rings import FittedConstants, fit_rings, predict_rings
 from tools.calibration.yamls import CalibratedModel, fabric_yaml, profile_yaml, write_yamls
-from tools.measured_sets.kinds import measurement_kinds, situations
 from tools.validation_page import plot_predictions
 
 #: number of folds of the cross-validation
 _FOLDS = 4
 _RINGS = ("one GPU", "inside a server", "between servers", "all-reduce")
 _UNKNOWN = (float("nan"), float("nan"))
+
+
+def situations(table: pd.DataFrame) -> "pd.Series[Any]":
+    """Return the situation that each row measures, as text [rows].
+
+    It is the same for placements that differ in order only (1+1+2+3, 1+1+3+2), for both jobs of a pair,
+    and for all batches of an isolated job. Splits into fitted and held-out rows keep a situation together.
+    """
+    own = table.model + " " + table.batch.map("{:g}".format)
+    other = table.neighbour + " " + table.neighbour_batch.map("{:g}".format)
+    pairs = [" beside ".join(sorted(pair)) for pair in zip(own, other, strict=True)]
+    jobs = table.model.mask(table.neighbour != "", pd.Series(pairs, index=table.index))
+    own, other = (
+        column.map(lambda place: "+".join(sorted(place.split("+"))))
+        for column in (table.placement, table.neighbour_placement)
+    )
+    return table.gpu_type + " | " + jobs + " | " + own + " | " + other
 
 
 def fit_constants(rows: pd.DataFrame, gradient_bytes: Mapping[str, float]) -> FittedConstants:
