@@ -15,11 +15,11 @@ import numpy as np
 import pandas as pd
 
 from ringyard.profiles import catalogue
+from ringyard_agents.calibration.fits import ComputeLine
+from ringyard_agents.calibration.rings import FittedConstants, fit_rings, predict_rings
+from ringyard_agents.calibration.yamls import fabric_yaml, write_yamls
 from ringyard_agents.command_line import Arguments, exit_code
 from ringyard_agents.measurements import gpus_per_server
-from tools.calibration.fits import ComputeLine
-from tools.calibration.rings import FittedConstants, fit_rings, predict_rings
-from tools.calibration.yamls import fabric_yaml, write_yamls
 from tools.measured_sets.artifacts import sia_rings
 
 COMMAND = "python -m tools.networks CLONES --out conf"

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from ringyard_agents.measurements import COLUMNS, gpus_per_server
-from ringyard_agents.runs.figures import save_figure
+from ringyard_agents.runs.figures import plot_predictions, save_figure
 from ringyard_agents.validation.report import ERROR_HEADER, error_rows, percent, percents
 from ringyard_agents.validation.shipped import PredictedSet
 
@@ -19,18 +19,6 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> list
     """Return the lines of a Markdown table, with an empty line at the end."""
     lines = [f"| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
     return [*lines, *(f"| {' | '.join(map(str, row))} |" for row in rows), ""]
-
-
-def plot_predictions(axes: Any, points: Sequence[Any], unit: str, ylabel: str = "") -> None:
-    """Plot (label, measured, predicted) on logarithmic axes of a `unit` with the diagonal."""
-    for name, measured, predicted in points:
-        axes.loglog(measured, predicted, ".", label=name, alpha=0.6)
-    if points:
-        low = min(measured.min() for _, measured, _ in points)
-        high = max(measured.max() for _, measured, _ in points)
-        axes.plot([low, high], [low, high], "k-", linewidth=0.8)
-    axes.set_xlabel(f"measured {unit}")
-    axes.set_ylabel(ylabel or f"predicted {unit}")
 
 
 def _errors_by(one: PredictedSet, columns: list[str]) -> Any:

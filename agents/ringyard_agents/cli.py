@@ -23,6 +23,7 @@ COMMANDS = {
     "push": "upload an agent with its model card to a model hub, or write both into a folder",
     "load": "copy a pushed agent into a run folder: `ringyard load OWNER/NAME`",
     "export": "write an agent as an ONNX graph: `ringyard export RUN FILE.onnx`",
+    "calibrate": "fit profiles and networks to your own measurements: `ringyard calibrate FILE`",
     "validate": "compare the shipped profiles with your measurements: `ringyard validate CSV`",
     "reproduce": "run a paper's experiments and compare results with its claims: `ringyard reproduce PAPER`",
     "traces": "list public traces (`ringyard traces NAME FILE` says what a file holds)",

@@ -210,6 +210,23 @@ def measurement_kinds(table: pd.DataFrame) -> "pd.Series[Any]":
     return pd.Series(np.select(list(choices.values()), list(choices), "one GPU"), index=table.index)
 
 
+def situations(table: pd.DataFrame) -> "pd.Series[Any]":
+    """Return the situation that each row measures, as text [rows].
+
+    It is the same for placements that differ in order only (1+1+2+3, 1+1+3+2), for both jobs of a pair,
+    and for all batches of an isolated job. Splits into fitted and held-out rows keep a situation together.
+    """
+    own = table.model + " " + table.batch.map("{:g}".format)
+    other = table.neighbour + " " + table.neighbour_batch.map("{:g}".format)
+    pairs = [" beside ".join(sorted(pair)) for pair in zip(own, other, strict=True)]
+    jobs = table.model.mask(table.neighbour != "", pd.Series(pairs, index=table.index))
+    own, other = (
+        column.map(lambda place: "+".join(sorted(place.split("+"))))
+        for column in (table.placement, table.neighbour_placement)
+    )
+    return table.gpu_type + " | " + jobs + " | " + own + " | " + other
+
+
 def filled_columns(table: pd.DataFrame) -> list[str]:
     """Return the columns, in order, in which some row has a value."""
     return [name for name in COLUMNS if (table[name].notna() & (table[name].astype(str) != "")).any()]

@@ -423,7 +423,7 @@ def test_an_error_of_the_system_says_where(inside, monkeypatch, capsys):
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-    parsed = ["traces"], ["plot", "."], ["reproduce", "ones"], ["validate", "a.csv"]
+    parsed = ["traces"], ["plot", "."], ["reproduce", "ones"], ["calibrate", "a.csv"]
     for words in (SMALL, ["simulate"], ["train"], ["tune"], *parsed):
         assert cli.main(words) == 2
         assert capsys.readouterr().err.endswith(

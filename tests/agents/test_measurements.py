@@ -16,9 +16,9 @@ from ringyard_agents.measurements import (
     measurement_kinds,
     read_measured_rows,
     read_measured_sets,
+    situations,
 )
 from ringyard_agents.validation.shipped import predict_rows
-from tools.calibration.measured import situations
 from tools.validation_page import validation_page
 
 HEADER = "model,gpu_type,placement,batch,seconds"

@@ -6,7 +6,7 @@ import pytest
 
 from conftest import shared
 from ringyard.performance.host_resources import stored_bytes
-from tools.calibration.fits import CoreCurve, core_curves
+from ringyard_agents.calibration.fits import CoreCurve, core_curves
 from tools.calibration.storage import fit_dataset, fit_storage
 from tools.measured_sets.readers import synergy
 

@@ -8,8 +8,8 @@ import yaml
 from conftest import CONF, shared
 from ringyard.profiles import profile
 from ringyard.restart import per_model
+from ringyard_agents.measurements import situations
 from tools import validate
-from tools.calibration.measured import situations
 from tools.calibration.plans import LEAST_ROWS, plan_constants_yaml
 from tools.equations.comparisons import COMPARISONS
 from tools.equations.execution_plans import choices, judge, judged_plans, plan_tables

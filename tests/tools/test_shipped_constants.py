@@ -13,6 +13,6 @@ def test_what_ships_is_what_the_data_give(tmp_path):
     assert profiles == {name for name in written if name.startswith("profiles/")}
 
 
-def test_a_place_that_is_not_there_is_named(tmp_path, capsys):
+def test_a_folder_that_is_not_there_is_named(tmp_path, capsys):
     assert calibrate.main([str(tmp_path / "no"), "--out", str(tmp_path)]) == 2
-    assert "there is no file" in capsys.readouterr().err
+    assert "there is no folder" in capsys.readouterr().err

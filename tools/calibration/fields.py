@@ -10,8 +10,8 @@ from scipy.optimize import least_squares
 
 from ringyard.errors import ConfigurationError
 from ringyard.learning_curves import hyperbola
-from tools.calibration.fits import fit_restart_growth
-from tools.calibration.yamls import ProfileFields, six_digits_down
+from ringyard_agents.calibration.fits import fit_restart_growth
+from ringyard_agents.calibration.yamls import ProfileFields, six_digits_down
 from tools.measured_sets.aiturbo import MORE_RESTARTS, RESTARTS
 from tools.measured_sets.readers import MissingDataError
 

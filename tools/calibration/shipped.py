@@ -11,8 +11,7 @@ import yaml
 
 from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import CPU_CORES, GPU_MEMORY_BYTES
-from tools.calibration.fields import fields_of
-from tools.calibration.fits import (
+from ringyard_agents.calibration.fits import (
     LEAST_FIXED_SECONDS,
     ComputeLine,
     Sharing,
@@ -20,21 +19,22 @@ from tools.calibration.fits import (
     fit_line,
     fit_sharing,
 )
-from tools.calibration.gpus import (
+from ringyard_agents.calibration.gpus import (
     ComputeTime,
     GpuFactor,
     derive_compute_times,
     fit_gpu_factor,
 )
-from tools.calibration.rings import FittedConstants, fit_rings
-from tools.calibration.storage import dataset
-from tools.calibration.yamls import (
+from ringyard_agents.calibration.rings import FittedConstants, fit_rings
+from ringyard_agents.calibration.yamls import (
     CalibratedModel,
     ProfileFields,
     fabric_yaml,
     four_digits,
     profile_yaml,
 )
+from tools.calibration.fields import fields_of
+from tools.calibration.storage import dataset
 from tools.config_files import TOOLS_CONF
 from tools.measured_sets.sets import rows_of
 

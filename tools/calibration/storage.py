@@ -7,7 +7,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ringyard.performance.host_resources import stored_bytes
-from tools.calibration.fits import fit_factor
+from ringyard_agents.calibration.fits import fit_factor
 
 #: with so many cores per worker it is storage that limits, not the cores (Synergy)
 _CORES_TO_SPARE = 9

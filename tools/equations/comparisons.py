@@ -13,14 +13,13 @@ from ringyard.performance.elastic import statistical_efficiency
 from ringyard.performance.host_resources import input_seconds, useful_cores
 from ringyard.performance.ring import overlapped_seconds, ring_seconds
 from ringyard.profiles import profile
-from ringyard_agents.measurements import gpus_per_server
-from tools.calibration.measured import situations
+from ringyard_agents.measurements import gpus_per_server, situations
+from ringyard_agents.runs.figures import plot_predictions
 from tools.equations.execution_plans import execution_plans, plans_by_gpu_type, plans_of_new_models
 from tools.equations.parameter_server_errors import parameter_server_steps, restarts
 from tools.equations.result import Comparison, Part, halves, read, relative
 from tools.measured_sets.readers import POLLUX
 from tools.measured_sets.sets import rows_of
-from tools.validation_page import plot_predictions
 
 _ring = np.vectorize(ring_seconds, otypes=[float])
 _CORES = np.array([1, 2, 3, 4, 5, 6, 9, 12, 24])

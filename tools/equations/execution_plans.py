@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ringyard.errors import ConfigurationError
+from ringyard_agents.runs.figures import plot_predictions
 from tools.calibration.plans import LEAST_ROWS, fit_plans, plan_priors
 from tools.equations.result import Comparison, Part, halves, read, relative
 from tools.execution_plans import (
@@ -24,7 +25,6 @@ from tools.execution_plans import (
     plan_work,
 )
 from tools.measured_sets.readers import published
-from tools.validation_page import plot_predictions
 
 _NEAR = 1.05  # seconds over those of the best plan
 _WORDS: Mapping[str, Mapping[str, Any]] = {

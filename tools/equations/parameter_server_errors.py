@@ -10,10 +10,10 @@ from scipy.optimize import nnls
 from ringyard.performance.parameter_server import step_seconds
 from ringyard.profiles import profile
 from ringyard.restart import pause_seconds
-from tools.calibration.fits import fit_restart_growth
+from ringyard_agents.calibration.fits import fit_restart_growth
+from ringyard_agents.runs.figures import plot_predictions
 from tools.equations.result import Comparison, Part, relative
 from tools.measured_sets.aiturbo import CALIBRATION, MORE_RESTARTS, PARAMETERS, POINTS, RESTARTS
-from tools.validation_page import plot_predictions
 
 
 def calibration_design(batch: float, points: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

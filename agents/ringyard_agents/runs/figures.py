@@ -1,6 +1,6 @@
 """Figures in files: axes with a title, a grid and a legend beside them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -33,3 +33,15 @@ def save_figure(file: Path, draw: Callable[[Any], None], title: str = "") -> Pat
         figure.savefig(partial, dpi=120)
     plt.close(figure)
     return file
+
+
+def plot_predictions(axes: Any, points: Sequence[Any], unit: str, ylabel: str = "") -> None:
+    """Plot (label, measured, predicted) on logarithmic axes of a `unit` with the diagonal."""
+    for name, measured, predicted in points:
+        axes.loglog(measured, predicted, ".", label=name, alpha=0.6)
+    if points:
+        low = min(measured.min() for _, measured, _ in points)
+        high = max(measured.max() for _, measured, _ in points)
+        axes.plot([low, high], [low, high], "k-", linewidth=0.8)
+    axes.set_xlabel(f"measured {unit}")
+    axes.set_ylabel(ylabel or f"predicted {unit}")

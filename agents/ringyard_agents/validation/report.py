@@ -87,8 +87,8 @@ def require_predictions(sets: Sequence[PredictedSet], place: str) -> None:
     """Raise a ConfigurationError, which names the path of the measurements, if no row has a prediction."""
     if all(one.predicted.empty for one in sets):
         raise ConfigurationError(
-            f"{place}: no row has a prediction. The lines above say what is missing. docs/calibration.md"
-            " says how to fit profiles of models that do not ship"
+            f"{place}: no row has a prediction. The lines above say what is missing. `ringyard calibrate`"
+            " writes profiles of models that do not ship"
         )
 
 

@@ -11,8 +11,8 @@ from scipy.optimize import least_squares
 
 from ringyard.fabric import Fabric
 from ringyard.performance.ring import overlapped_seconds
+from ringyard_agents.calibration.fits import LEAST_FIXED_SECONDS, ComputeLine, Sharing, fit_line
 from ringyard_agents.measurements import gpus_per_server
-from tools.calibration.fits import LEAST_FIXED_SECONDS, ComputeLine, Sharing, fit_line
 
 _MAX_EXPONENT = 10.0  # beyond it only the longer of the two times counts
 _ISOLATED_SHARE = 0.1  # least share of one-GPU rows in the weights of a model

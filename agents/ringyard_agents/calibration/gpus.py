@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ringyard.errors import ConfigurationError
-from tools.calibration.fits import ComputeLine
+from ringyard_agents.calibration.fits import ComputeLine
 
 
 @dataclass(frozen=True)

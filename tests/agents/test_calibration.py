@@ -1,4 +1,4 @@
-"""`python -m tools.calibrate FILE`: known constants are found again."""
+"""`ringyard calibrate`: known constants are found again."""
 
 import subprocess
 import sys
@@ -12,17 +12,17 @@ from ringyard.config_folder import USER_FOLDERS_VARIABLE, config_files, config_f
 from ringyard.errors import ConfigurationError
 from ringyard.fabric import network
 from ringyard.profiles import read_profile
-from ringyard_agents.config.compose import scheduler_names
-from ringyard_agents.evaluation.selection import benchmark_experiments
-from ringyard_agents.measurements import gpus_per_server, tidy
-from tools.calibrate import main
-from tools.calibration.fits import ComputeLine, fit_line, fit_restart_growth
-from tools.calibration.gpus import (
+from ringyard_agents.calibration.command import cross_validate, fit_constants
+from ringyard_agents.calibration.fits import ComputeLine, fit_line, fit_restart_growth
+from ringyard_agents.calibration.gpus import (
     ComputeTime,
     GpuFactor,
     derive_compute_times,
 )
-from tools.calibration.measured import cross_validate, fit_constants
+from ringyard_agents.cli import main
+from ringyard_agents.config.compose import scheduler_names
+from ringyard_agents.evaluation.selection import benchmark_experiments
+from ringyard_agents.measurements import gpus_per_server, tidy
 from tools.calibration.shipped import fit_gpu_factors
 
 MODELS = {"mynet": (ComputeLine(0.03, 0.002), 2.5, 4e8), "small": (ComputeLine(0.01, 0.0005), 1.3, 5e7)}
@@ -124,7 +124,7 @@ def test_the_command_writes_what_the_simulator_reads(tmp_path, measured, monkeyp
     file = csv_of(tmp_path, head + alone.replace("\n", ",,,,\n") + pairs + more)
     out = tmp_path / "out"
     given = [f"--gradient-bytes={model}={number}" for model, number in BYTES.items()]
-    assert main([file, "--out", str(out), "--network=net", *given]) == 0
+    assert main(["calibrate", file, "--out", str(out), "--network=net", *given]) == 0
     said = capsys.readouterr().out
     assert "held out: mean error" in said
     assert (out / "held_out.png").stat().st_size > 1000
@@ -163,7 +163,7 @@ def test_the_command_writes_what_the_simulator_reads(tmp_path, measured, monkeyp
 )
 def test_bad_input_is_one_line(tmp_path, capsys, text, words, said):
     file = csv_of(tmp_path, f"model,gpu_type,placement,batch,seconds\n{text}\n")
-    assert main([file, "--out", str(tmp_path / "out"), *words]) == 2
+    assert main(["calibrate", file, "--out", str(tmp_path / "out"), *words]) == 2
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
@@ -174,13 +174,13 @@ def test_few_rows_with_pairs_are_fitted(tmp_path, capsys):
     head = "model,gpu_type,placement,batch,seconds,neighbour,neighbour_batch\n"
     pair = "123,a100,1,32,0.15,123,32\n"
     words = ["--out", str(tmp_path / "out"), "--gradient-bytes", "123=1e8"]
-    assert main([csv_of(tmp_path, head + "123,a100,1,32,0.1,,\n" + pair), *words]) == 0
+    assert main(["calibrate", csv_of(tmp_path, head + "123,a100,1,32,0.1,,\n" + pair), *words]) == 0
     profile = read_profile(tmp_path / "out" / "profiles" / "123.yaml")
     ((sensitivity, pressure),) = profile.gpus["a100"].sharing.values()
     assert profile.name == "123"  # text, although it looks like a number
     assert sensitivity * pressure == pytest.approx(0.5, rel=0.05)
     capsys.readouterr()
-    assert main([csv_of(tmp_path, head + pair), *words]) == 2
+    assert main(["calibrate", csv_of(tmp_path, head + pair), *words]) == 2
     assert "measure it isolated on one GPU" in capsys.readouterr().err
 
 
@@ -188,7 +188,7 @@ def test_what_is_given_and_restarts_beside_seconds_are_in_the_profile(tmp_path):
     rows = "resnet50,v100,1,32,0.1,10\nresnet50,v100,4,32,0.12,14\n"
     file = csv_of(tmp_path, f"model,gpu_type,placement,batch,seconds,restart_seconds\n{rows}")
     words = ["--out", str(tmp_path / "out"), "--gradient-bytes", "resnet50=7e7"]
-    assert main([file, *words]) == 0
+    assert main(["calibrate", file, *words]) == 0
     profile = read_profile(tmp_path / "out" / "profiles" / "resnet50.yaml")
     assert profile.gradient_bytes == 7e7
     assert (profile.restart_seconds, profile.restart_seconds_per_doubling) == (10, 2)
@@ -198,7 +198,7 @@ def test_what_is_given_and_restarts_beside_seconds_are_in_the_profile(tmp_path):
 def test_shipped_lines_stay_without_rows_on_one_gpu(tmp_path):
     file = csv_of(tmp_path, "model,gpu_type,placement,batch,seconds\nresnet50_imagenet,v100,4,64,0.3\n")
     out = tmp_path / "out"
-    assert main([file, "--out", str(out)]) == 0
+    assert main(["calibrate", file, "--out", str(out)]) == 0
     found = read_profile(out / "profiles" / "resnet50_imagenet.yaml").gpus["v100"]
     shipped = read_profile(CONF / "profiles" / "resnet50_imagenet.yaml").gpus["v100"]
     assert (found.fixed_seconds, found.sample_seconds) == (shipped.fixed_seconds, shipped.sample_seconds)
@@ -208,7 +208,7 @@ def test_shipped_lines_stay_without_rows_on_one_gpu(tmp_path):
 def test_memory_of_a_new_model_is_assumed_so_that_what_ran_fits(tmp_path):
     rows = "x,t4,1,32,0.2\nx,t4,1,64,0.3\nx,a100,1,128,0.3\n"
     file = csv_of(tmp_path, f"model,gpu_type,placement,batch,seconds\n{rows}")
-    words = [file, "--out", str(tmp_path / "out"), "--gradient-bytes", "x=1e8"]
+    words = ["calibrate", file, "--out", str(tmp_path / "out"), "--gradient-bytes", "x=1e8"]
     assert main(words) == 0
     profile = read_profile(tmp_path / "out" / "profiles" / "x.yaml")
     assert profile.fixed_memory_bytes == 4e8
@@ -224,15 +224,17 @@ def test_yamls_of_another_hand_are_replaced_only_if_asked(tmp_path, capsys):
     mine = tmp_path / "out" / "profiles" / "x.yaml"
     mine.parent.mkdir(parents=True)
     mine.write_text("name: x\n")
-    words = [file, "--out", str(tmp_path / "out"), "--gradient-bytes", "x=1e8"]
+    words = ["calibrate", file, "--out", str(tmp_path / "out"), "--gradient-bytes", "x=1e8"]
     assert main(words) == 2
     assert "--overwrite" in capsys.readouterr().err
     assert mine.read_text() == "name: x\n"
     assert main([*words, "--overwrite"]) == 0
     assert main(words) == 0  # its own are replaced
     assert read_profile(mine).fixed_seconds == pytest.approx(1e-5, rel=0.01)  # one batch: all per sample
-    assert main([str(tmp_path / "nofile.csv")]) == 2
+    assert main(["calibrate", str(tmp_path / "nofile.csv")]) == 2
     assert "there is no file" in capsys.readouterr().err
+    assert main(["calibrate", str(tmp_path)]) == 2
+    assert "`python -m tools.calibrate FOLDER --out conf`" in capsys.readouterr().err
 
 
 def test_own_schedulers_experiments_and_networks_are_found_by_name(monkeypatch, tmp_path):

@@ -9,11 +9,11 @@ import pandas as pd
 from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES, REFERENCE_GPU
 from ringyard.profiles import ModelProfile, catalogue
+from ringyard_agents.calibration.fits import ComputeLine, core_curves, fit_restart_growth
+from ringyard_agents.calibration.gpus import ComputeTime, GpuFactor, derive_compute_times, fit_gpu_factor
+from ringyard_agents.calibration.rings import FittedConstants
+from ringyard_agents.calibration.yamls import CalibratedModel, ProfileFields, four_digits, six_digits_down
 from ringyard_agents.measurements import gpus_per_server, measurement_kinds
-from tools.calibration.fits import ComputeLine, core_curves, fit_restart_growth
-from tools.calibration.gpus import ComputeTime, GpuFactor, derive_compute_times, fit_gpu_factor
-from tools.calibration.rings import FittedConstants
-from tools.calibration.yamls import CalibratedModel, ProfileFields, four_digits, six_digits_down
 
 #: with fewer numbers of cores, the serial share is that of the models that Synergy measured
 _CORE_COUNTS, _USUAL_SERIAL_SHARE = 4, 0.0358

@@ -1,11 +1,10 @@
-"""`python -m tools.calibrate FILE`: profiles, networks and interconnects from a CSV of measurements."""
+"""`ringyard calibrate`: profiles, networks and interconnects from a CSV of measurements."""
 
 import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,35 +16,17 @@ from ringyard.checks import shown
 from ringyard.config_folder import USER_FOLDERS_VARIABLE
 from ringyard.errors import ConfigurationError
 from ringyard.profiles import catalogue
-from ringyard_agents.measurements import measurement_kinds, read_measured_rows
-from ringyard_agents.runs.figures import save_figure
-from tools.calibration.fits import ComputeLine, fit_sharing
-from tools.calibration.model_profiles import calibrated_models
-from tools.calibration.rings import FittedConstants, fit_rings, predict_rings
-from tools.calibration.yamls import CalibratedModel, fabric_yaml, profile_yaml, write_yamls
-from tools.validation_page import plot_predictions
+from ringyard_agents.calibration.fits import ComputeLine, fit_sharing
+from ringyard_agents.calibration.model_profiles import calibrated_models
+from ringyard_agents.calibration.rings import FittedConstants, fit_rings, predict_rings
+from ringyard_agents.calibration.yamls import CalibratedModel, fabric_yaml, profile_yaml, write_yamls
+from ringyard_agents.measurements import measurement_kinds, read_measured_rows, situations
+from ringyard_agents.runs.figures import plot_predictions, save_figure
 
 #: number of folds of the cross-validation
 _FOLDS = 4
 _RINGS = ("one GPU", "inside a server", "between servers", "all-reduce")
 _UNKNOWN = (float("nan"), float("nan"))
-
-
-def situations(table: pd.DataFrame) -> "pd.Series[Any]":
-    """Return the situation that each row measures, as text [rows].
-
-    It is the same for placements that differ in order only (1+1+2+3, 1+1+3+2), for both jobs of a pair,
-    and for all batches of an isolated job. Splits into fitted and held-out rows keep a situation together.
-    """
-    own = table.model + " " + table.batch.map("{:g}".format)
-    other = table.neighbour + " " + table.neighbour_batch.map("{:g}".format)
-    pairs = [" beside ".join(sorted(pair)) for pair in zip(own, other, strict=True)]
-    jobs = table.model.mask(table.neighbour != "", pd.Series(pairs, index=table.index))
-    own, other = (
-        column.map(lambda place: "+".join(sorted(place.split("+"))))
-        for column in (table.placement, table.neighbour_placement)
-    )
-    return table.gpu_type + " | " + jobs + " | " + own + " | " + other
 
 
 def fit_constants(rows: pd.DataFrame, gradient_bytes: Mapping[str, float]) -> FittedConstants:
@@ -103,14 +84,14 @@ def cross_validate(rows: pd.DataFrame, gradient_bytes: Mapping[str, float]) -> p
     return rows.assign(predicted=predicted, error=np.abs(predicted - rows.seconds) / rows.seconds)
 
 
-_COMMAND = "python -m tools.calibrate"
+_COMMAND = "ringyard calibrate"
 _MAX_BYTES = 1e15  # per all-reduce
 _NAME = re.compile(r"\w[\w.+-]*")
 _PARTS = ("one GPU", "inside a server", "between servers", "sharing a GPU", "all-reduce")
 
 
 def calibrate(
-    path: Path,
+    place: str,
     out: str,
     network: str,
     interconnect: str,
@@ -122,6 +103,12 @@ def calibrate(
     `network` and `interconnect` name those of rows that name none. `gradient_bytes` lists NAME=BYTES for
     models without a profile.
     """
+    path = Path(place)
+    if path.is_dir():
+        raise ConfigurationError(
+            f"{path} is a folder; expected a CSV (the shipped configs are fitted to published measurements by"
+            " `python -m tools.calibrate FOLDER --out conf`, in a checkout of the repository)"
+        )
     rows = read_measured_rows(path)
     for column, name in (("network", network), ("interconnect", interconnect)):
         rows[column] = rows[column].mask(rows[column] == "", name)

@@ -1,0 +1,1 @@
+"""`ringyard calibrate`: fits profiles, networks and interconnects to measurements."""
