@@ -66,7 +66,7 @@ def test_commands_that_training_prints_run_in_its_environment(tmp_path, monkeypa
     said = run(
         ["train", *(word for word in words[2:] if word != "seed=0,1"), "seed=1", "name='a b[2]'"], capsys
     ).out
-    assert re.search(r"before learning +[\d,.]+ +\d\.\d{3}", said)
+    assert re.search(r"before learning +[\d,.]+ +[+-]\d+\.\d%", said)
     run([*command_in(said, "ringyard compare"), *FEW, "name=once"], capsys)
     trained, compared = (
         OmegaConf.load(tmp_path / "runs" / where / "config.yaml") for where in ("a b[2]", "once")
