@@ -49,7 +49,7 @@ WRONG = {
     "simulate restart=constant restart.seconds=abc": "restart.seconds is 'abc'",
     "simulate scheduler=random scheduler.placement=5": "scheduler.placement is 5; expected a PlacementRule",
     "simulate scheduler.reserve_unplaced=maybe": ".reserve_unplaced is 'maybe'; expected true or false",
-    "fit mine.csv --seed=-1": "--seed is -1",
+    "judge mine.py --seconds=-1": "--seconds is -1",
 }
 
 
