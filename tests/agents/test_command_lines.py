@@ -33,7 +33,7 @@ WRONG = {
     "simulate nope=1": "; +nope=... adds it\n",
     "train experiment=sharing form=weights agent=ppo_weights agent.learing_rate=1": "; expected agent.model."
     "learning_rate\n",
-    "train experiment=ringyard/Sharing-Weights-v0": "is an id for gymnasium.make; expected an experiment and a form",
+    "train experiment=ringyard/Sharing-Weights-v0": "is an id for gymnasium.make; expected an experiment",
     "simulate path=x": "path: there is no path; expected workload=csv workload.path=\n",
     "train demotion=x": "demotion: there is no demotion; expected one of name, seed, ",
     "simulate cluster=5": "expected a name that --help GROUP lists",
