@@ -472,7 +472,7 @@ def references(*names: str) -> str:
             known = scheduler in set(learnt["scheduler"])
             row[label] = f"{values_of(learnt, scheduler, 'mean_jct').mean():,.0f}" if known else ""
         row["best constant weights"] = f"{_of_learner(learnt, 'constants').mean():,.0f}"
-        rows.append(row | {"lower bound": f"{runs['bound_mean_jct'].mean():,.0f}"})
+        rows.append(row | {"lower bound": f"{learnt['bound_mean_jct'].mean():,.0f}"})
     return _table(rows, names)
 
 

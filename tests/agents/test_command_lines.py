@@ -31,6 +31,9 @@ WRONG = {
     "tune +placement=pack": "schedulers=[fifo@pack, sjf@pack]",
     "simulate scheduler=fifo_backfill scheduler.power=2": "there is no power in scheduler; expected",
     "simulate nope=1": "; +nope=... adds it\n",
+    "train experiment=sharing form=weights agent=ppo_weights agent.learing_rate=1": "; expected agent.model."
+    "learning_rate\n",
+    "train experiment=ringyard/Sharing-Weights-v0": "is an id for gymnasium.make; expected an experiment",
     "simulate path=x": "path: there is no path; expected workload=csv workload.path=\n",
     "train demotion=x": "demotion: there is no demotion; expected one of name, seed, ",
     "simulate cluster=5": "expected a name that --help GROUP lists",
@@ -46,7 +49,7 @@ WRONG = {
     "simulate restart=constant restart.seconds=abc": "restart.seconds is 'abc'",
     "simulate scheduler=random scheduler.placement=5": "scheduler.placement is 5; expected a PlacementRule",
     "simulate scheduler.reserve_unplaced=maybe": ".reserve_unplaced is 'maybe'; expected true or false",
-    "fit mine.csv --seed=-1": "--seed is -1",
+    "judge mine.py --seconds=-1": "--seconds is -1",
 }
 
 

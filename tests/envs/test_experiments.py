@@ -137,6 +137,8 @@ def test_unknown_experiments_name_the_known():
         ConfigurationError, match=r"'Sharing'; expected sharing; to add one, write Sharing.yaml"
     ):
         experiment("Sharing")
+    with pytest.raises(ConfigurationError, match=r"'ringyard/CpuGpu-Weights-v0'; expected cpu_gpu;"):
+        experiment("ringyard/CpuGpu-Weights-v0")
 
 
 @pytest.mark.parametrize("name", ["Sharing-v1", "CpuGpu-v1", "Elastic-v1", "Full-v1"])

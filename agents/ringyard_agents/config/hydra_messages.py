@@ -82,9 +82,9 @@ def _explain_unknown_setting(name: str, cause: BaseException | None, key: str) -
         return None
     place, _, last = key.rpartition(".")
     paths = setting_paths(OmegaConf.to_container(around, resolve=False), f"{place}." * bool(place))
-    if inner := [path for path in paths if path.rpartition(".")[2] == last]:
-        outermost = min(inner, key=lambda path: path.count("."))
-        return f"{name}: there is no {last}{' in ' + place if place else ''}; expected {outermost}"
+    inner = {path.rpartition(".")[2]: path for path in sorted(paths, key=lambda path: -path.count("."))}
+    if last in inner:
+        return f"{name}: there is no {last}{' in ' + place if place else ''}; expected {inner[last]}"
     known = [str(one) for one in around if not str(one).startswith("_") and one != "hydra"]
     if not place:
         known += ["experiment", "form", "debug", *(["sweep"] if "agent" in around else [])]
@@ -97,5 +97,5 @@ def _explain_unknown_setting(name: str, cause: BaseException | None, key: str) -
         choices = [(group, *one) for group in map(str, around) for one in config_files(group).items()]
         matching = [one for one in choices if line.search(one[2].read_text())]
         has_it = (f"{group}={choice} {group}.{last}=" for group, choice, _ in matching)
-        expected = next(has_it, "") or f"{expected}; +{name}=... adds it"
+        expected = next(has_it, "") or inner.get(suggest(last, inner)) or f"{expected}; +{name}=... adds it"
     return f"{name}: there is no {last}{inside}; expected {expected}"

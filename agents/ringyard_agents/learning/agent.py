@@ -118,8 +118,8 @@ class AgentScheduler(Scheduler):
             own, theirs = (sorted(_shapes(one) - _shapes(other)) for one, other in pairs)
             raise CheckpointError(
                 f"{self.name} cannot act in this environment: its {part} is {', '.join(own) or 'smaller'},"
-                f" the environment's {', '.join(theirs) or 'smaller'}: it was trained on another cluster, or"
-                " with other numbers of visible jobs"
+                f" the environment's {', '.join(theirs) or 'smaller'}; expected the form (such as"
+                " form=weights), the cluster and the numbers of visible jobs of its training"
             )
 
     def act(self, observation: Any, mask: Any) -> Any:

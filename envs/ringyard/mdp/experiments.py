@@ -54,8 +54,8 @@ def require_experiment(name: str) -> None:
     names = config_files("experiment")
     if name not in names:
         raise ConfigurationError(
-            f"unknown experiment {name!r}; expected {suggest(name, names)}; to add one, write"
-            f" {name}.yaml in {config_folder() / 'experiment'}"
+            f"unknown experiment {name!r}; expected {suggest(name.split('/')[-1].split('-')[0], names)};"
+            f" to add one, write {name}.yaml in {config_folder() / 'experiment'}"
         )
 
 

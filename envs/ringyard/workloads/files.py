@@ -80,7 +80,7 @@ def read_bytes(path: str | Path) -> bytes:
                 raise ValueError(f"it unpacks to {most:,} bytes or more; if you trust it, unpack it first")
     except FileNotFoundError as error:
         raise WorkloadError(
-            "there is no such trace file; see `ringyard traces` for where to get one"
+            "there is no such trace file; `ringyard traces` says where to get public ones"
         ) from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise WorkloadError(f"is cut short or no gzip file ({error}); get it anew") from error
