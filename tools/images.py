@@ -234,7 +234,7 @@ def vector_env(text: Any, file: Path) -> None:
 def scale(text: Any, file: Path) -> None:
     """Draw the tables of benchmarks/results/scale.txt: microseconds against each kind of size."""
     tables = re.findall(r"^(microseconds of a (?:step|job)); (.+):\n((?:.+\n)+)", text, re.MULTILINE)
-    figure, axes = plt.subplots(2, 3, figsize=(13, 7.5), layout="constrained")
+    figure, axes = plt.subplots(2, 3, figsize=(17, 7.5), layout="constrained")
     panels = axes.ravel()
     for axis, (cost, size, body) in zip(panels, tables, strict=False):
         head, *lines = body.splitlines()
@@ -246,8 +246,10 @@ def scale(text: Any, file: Path) -> None:
             label = f"{' '.join(words[: -len(sizes) - 1])} ({exponent})"
             axis.plot(sizes, values, marker="o", label=label)
         axis.set(xscale="log", yscale="log", xlabel=size, ylabel=cost)
+        low, high = axis.get_ylim()
+        axis.set_ylim(min(low, 1.0), max(high, 10.0))  # so that small changes look small
         axis.grid(alpha=0.3)
-        axis.legend(fontsize=7, title="(exponent)", title_fontsize=7)
+        axis.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     for axis in panels[len(tables) :]:
         axis.axis("off")
     figure.savefig(file, dpi=90)
