@@ -11,7 +11,7 @@ from ringyard.errors import ConfigurationError
 
 sys.path.insert(0, str(ROOT))  # `tools` is not installed
 
-from tools.execution_plans import (
+from ringyard.performance.execution_plans import (
     Plan,
     Transformer,
     check_plan,
