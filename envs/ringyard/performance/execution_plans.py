@@ -41,6 +41,9 @@ class Transformer:
     most_gpus: PositiveInt = 8  #: largest number of GPUs that a job may hold
     source: str = ""  #: reference
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "plans", tuple(self.plans))  # models are keys of caches
+
 
 @checked("plan")
 @dataclass(frozen=True)

@@ -204,6 +204,8 @@ def validate_allocation(
         _check_gpus(state, b, cluster, j, allocation)
     if plans is not None:
         _check_plan(job, j, shape, plans)
+    elif shape.plan != FASTEST:
+        raise PlacementError(f"job {j} is given plan {shape.plan}; expected none: it has no execution plans")
     _check_capacity(state, b, cluster, j, shape, places)
     return shape, places
 
