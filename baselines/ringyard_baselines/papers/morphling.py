@@ -73,8 +73,8 @@ class Morphling(SizingScheduler):
         placements: {model: placements of a large model, in the order in which they are tried}.
         guaranteed: virtual cluster of the guaranteed jobs.
         most_restarts: a large job on 32 GPUs and more stays after so many restarts, unless more than
-            `crowd` guaranteed jobs are there.
-        crowd: number of guaranteed jobs.
+            `many_guaranteed` guaranteed jobs are there.
+        many_guaranteed: number of guaranteed jobs.
         patience: a job that is older comes last, seconds.
     """
 
@@ -85,13 +85,13 @@ class Morphling(SizingScheduler):
         placements: Mapping[str, Sequence[Annotated[Sequence[PositiveInt], "not empty"]]] | None = None,
         guaranteed: str = "sla",
         most_restarts: NonNegativeInt = 7,
-        crowd: NonNegativeInt = 12,
+        many_guaranteed: NonNegativeInt = 12,
         patience: NonNegative = 200_000.0,
     ) -> None:
         sees = Observability.SIZES | Observability.SPEEDS
         super().__init__("morphling", sees, placement, BatchRule.ASKED, round_seconds, True, None, FASTEST)
         self._placements, self._guaranteed = placements or {}, guaranteed
-        self._most_restarts, self._crowd, self._patience = most_restarts, crowd, patience
+        self._most_restarts, self._many_guaranteed, self._patience = most_restarts, many_guaranteed, patience
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget profiles (`cluster`, `jobs`, `rng`: see `Scheduler.reset`)."""
@@ -116,7 +116,7 @@ class Morphling(SizingScheduler):
         order = sorted(by_gain, key=lambda job: job not in guaranteed)
         restarts = view.column("num_preemptions") + view.column("num_resizes")
         for job in order:
-            again = restarts[job] < self._most_restarts or len(guaranteed) > self._crowd
+            again = restarts[job] < self._most_restarts or len(guaranteed) > self._many_guaranteed
             if placements[job] and goal.of_job[job].sum() >= _LARGE and again:
                 goal.give(job, np.zeros(count, np.int64))
         for job in order:

@@ -4,8 +4,8 @@ A plan of a job is a number: its position in `Transformer.plans`, counted from 1
 GPUs that the job holds, of which some idle where that is faster or no plan divides their number.
 
 A placement counts by its GPUs n, its servers s and m, the fewest GPUs on any of these. On three servers and
-more it stands for the one with these numbers whose other servers are filled one after the other. m = 0 is
-the fastest of all m.
+more it stands for the one with these numbers where the other servers are filled one after the other. m = 0
+is the fastest of all m.
 """
 
 import functools
