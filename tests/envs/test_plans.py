@@ -101,6 +101,7 @@ def test_the_fastest_plan_is_never_slower_on_more_gpus_and_is_one_of_the_plans()
         best = [TABLE.seconds[first, TABLE.column[n, -(-n // 8), 0]].sum() for n in fits]
         assert (np.diff(best) <= 1e-12).all(), model.name
         named = TABLE.seconds[first + 1 : first + 1 + len(model.plans)]
+        assert (np.diff(fits) == 1).all()  # and runs on all numbers from the fewest on
         here = TABLE.column[8, 1, 8]
         assert TABLE.seconds[first, here].sum() <= named[:, here].sum(axis=1).min()
 
@@ -114,6 +115,17 @@ def test_gpus_that_no_plan_divides_idle():
             min(predicted("bert", plan, (4,)).total for plan in ("ga", "gc", "zero-dp", "zero-offload"))
         )
     ]
+
+
+def test_measured_seconds_replace_those_of_the_analytic_model():
+    seconds = predicted("bert", "ga", (4, 4))
+    known = plans(measured={"bert": {"ga": {"44": 3 * seconds.total}}})
+    sim = started(jobs_of(("bert", "ga", 8), ("bert", "zero-dp", 8)), known)
+    sim.apply([Allocation(0, (0, 1, 2, 3, 8, 9, 10, 11))])
+    assert row(sim, "iteration_seconds")[0] == pytest.approx(3 * seconds.total)
+    assert row(sim, "link_load")[0] == pytest.approx(seconds.ring / seconds.total)
+    with pytest.raises(ConfigurationError, match=r"performance\.measured has bert, t2p1"):
+        plans(measured={"bert": {"t2p1": {"2": 1.0}}})
 
 
 def test_a_plan_that_does_not_fit_is_refused():

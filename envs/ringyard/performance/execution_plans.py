@@ -239,18 +239,23 @@ def fitted_plan(model: Transformer, plan: Plan, gpu_type: str = "a800") -> Plan:
     return splits[-1]
 
 
-#: {(model, plan, GPUs of each server, GPU type): measured seconds of an iteration}
-Measured = Mapping[tuple[str, Plan, tuple[int, ...], str], float]
+def rings_cross(plan: Plan, gpus: Sequence[int]) -> bool:
+    """Return whether rings of data-parallel ranks cross servers with so many `gpus` each."""
+    return _links(plan.data, plan.tensor, plan.pipeline, tuple(gpus))[0] > 0
 
 
 def plan_times(
-    model: Transformer, plan: Plan, gpus: Sequence[int], gpu_type: str, measured: Measured
+    model: Transformer,
+    plan: Plan,
+    gpus: Sequence[int],
+    gpu_type: str = "a800",
+    measured: float | None = None,
 ) -> PlanSeconds:
-    """Return the seconds of a measured row, in the analytic model's parts, or those of the analytic model.
+    """Return the seconds of an iteration by the analytic model, or `measured` ones in its parts.
 
     A plan that does not fit is refused by `check_plan`.
     """
     check_plan(model, plan, gpu_type)
     predicted = plan_seconds(plan_work(model, plan, gpus, gpu_type), plan_constants(model.name))
-    factor = measured.get((model.name, plan, tuple(gpus), gpu_type), predicted.total) / predicted.total
+    factor = 1.0 if measured is None else measured / predicted.total
     return PlanSeconds(predicted.ring_bytes, *(part * factor for part in predicted[1:]))

@@ -10,6 +10,7 @@ is the fastest of all m.
 
 import functools
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,13 +18,13 @@ from numpy.typing import NDArray
 
 from ringyard.errors import ConfigurationError
 from ringyard.performance.execution_plans import (
+    Plan,
     Transformer,
     fitted_plan,
     named_plan,
-    plan_constants,
     plan_models,
-    plan_seconds,
-    plan_work,
+    plan_times,
+    rings_cross,
 )
 
 _Split = tuple[int, ...]  # GPUs on each server of a placement, descending
@@ -73,10 +74,19 @@ class PlanTable:
         return [f"{number} ({name})" for number, name in named if self.fits[self.row(model, number), gpus]]
 
 
-def _plan_parts(model: Transformer, name: str, splits: list[_Split], gpu_type: str) -> NDArray[np.float64]:
-    """Return [splits, 2] `PlanTable.seconds` of a model's plan. Replicas divide the batch evenly."""
+def _plan_parts(
+    model: Transformer,
+    name: str,
+    splits: list[_Split],
+    gpu_type: str,
+    measured: Mapping[tuple[int, int, int], float],
+) -> NDArray[np.float64]:
+    """Return [splits, 2] `PlanTable.seconds` of a model's plan. Replicas divide the batch evenly.
+
+    `measured` are seconds by (n, s, m). The analytic model has all others.
+    """
     parts = np.full((len(splits), 2), np.inf)
-    constants, fitted = plan_constants(model.name), {}
+    fitted: dict[int, Plan] = {}
     for gpus in {sum(split) for split in splits if sum(split) <= model.most_gpus}:
         plan = named_plan(name, gpus)
         if plan is not None and model.batch % plan.data == 0:
@@ -86,9 +96,9 @@ def _plan_parts(model: Transformer, name: str, splits: list[_Split], gpu_type: s
                 continue
     for i, split in enumerate(splits):
         if sum(split) in fitted:
-            work = plan_work(model, fitted[sum(split)], split, gpu_type)
-            found = plan_seconds(work, constants)
-            ring = found.ring if work["ring_card_bytes"] else 0.0
+            plan = fitted[sum(split)]
+            found = plan_times(model, plan, split, gpu_type, measured.get(_placement_class(split)))
+            ring = found.ring if rings_cross(plan, split) else 0.0
             parts[i] = found.total - ring, ring
     return parts
 
@@ -105,10 +115,28 @@ def _add_fastest(rows: NDArray[np.float64], splits: list[_Split]) -> None:
         rows[0, i] = min(choices, key=sum)
 
 
+#: (model, plan, GPUs of each server, seconds of an iteration)
+MeasuredRow = tuple[str, str, _Split, float]
+
+
 @functools.cache
-def plan_table(servers: int, gpus_per_server: int, gpu_type: str) -> PlanTable:
-    """Return the table of all models of conf/plan_models, which takes about a second."""
+def plan_table(
+    servers: int, gpus_per_server: int, gpu_type: str, measured: tuple[MeasuredRow, ...] = ()
+) -> PlanTable:
+    """Return the table of all models of conf/plan_models, which takes about a second.
+
+    Raises:
+        ConfigurationError: a measured row of an unknown model or plan.
+    """
     models = tuple(plan_models().values())
+    rows_of: dict[tuple[str, str], dict[tuple[int, int, int], float]] = {
+        (model.name, plan): {} for model in models for plan in model.plans
+    }
+    for name, plan, split, given in measured:
+        if (name, plan) not in rows_of:
+            expected = "a model of conf/plan_models and one of its plans"
+            raise ConfigurationError(f"performance.measured has {name}, {plan}; expected {expected}")
+        rows_of[name, plan][_placement_class(split)] = given
     known = _splits(servers, gpus_per_server)
     splits, most = list(known.values()), servers * gpus_per_server
     column = np.full((most + 1, servers + 1, gpus_per_server + 1), -1)
@@ -121,7 +149,8 @@ def plan_table(servers: int, gpus_per_server: int, gpu_type: str) -> PlanTable:
     for model in models:
         rows = np.full((1 + len(model.plans), len(splits) + len(pairs), 2), np.inf)
         for number, name in enumerate(model.plans, 1):
-            rows[number, : len(splits)] = _plan_parts(model, name, splits, gpu_type)
+            known_rows = rows_of[model.name, name]
+            rows[number, : len(splits)] = _plan_parts(model, name, splits, gpu_type, known_rows)
         _add_fastest(rows, splits)
         for n, s in pairs:
             of_any = rows[:, [one for one in column[n, s, 1:] if one >= 0]]

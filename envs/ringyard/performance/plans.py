@@ -1,10 +1,11 @@
 """The performance model of jobs with execution plans: `plan_table`, read by a compiled function."""
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import numpy as np
 
-from ringyard.checks import NonNegative, PositiveInt, checked
+from ringyard.checks import NonNegative, Positive, PositiveInt, checked
 from ringyard.compiled import FloatVector, implements, kernel, to_int
 from ringyard.performance.model import IterationSeconds, PerformanceModel
 from ringyard.performance.plan_table import plan_table
@@ -49,6 +50,7 @@ def plans(
     gpus_per_server: PositiveInt = 8,
     alpha: NonNegative = 0.0,
     contention: Literal["none", "live_transfers"] = "live_transfers",
+    measured: Mapping[str, Mapping[str, Mapping[str, Positive]]] | None = None,
 ) -> PerformanceModel:
     """Return the model of jobs with execution plans, by `ringyard.performance.execution_plans`.
 
@@ -61,11 +63,19 @@ def plans(
         gpus_per_server: GPUs of the largest server.
         alpha: at least 0, in f(alpha, k) = k + alpha (k - 1) for k rings on the worst link.
         contention: "none" or "live_transfers" (`ringyard.state.records.Network`).
+        measured: {model: {plan: {GPUs of each server as digits: seconds of an iteration}}}, such as {bert:
+            {ga: {"44": 0.3}}}. All others are by the analytic model.
 
     Raises:
-        ConfigurationError: an argument out of its range.
+        ConfigurationError: an argument out of its range, or an unknown model or plan.
     """
-    table = plan_table(servers, gpus_per_server, gpu_type)
+    rows = [
+        (model, plan, tuple(map(int, str(digits))), float(seconds))
+        for model, of_model in (measured or {}).items()
+        for plan, of_plan in of_model.items()
+        for digits, seconds in of_plan.items()
+    ]
+    table = plan_table(servers, gpus_per_server, gpu_type, tuple(rows))
     head = [alpha, servers, gpus_per_server, table.seconds.shape[1], len(table.models)]
     parts = (head, table.first, table.column.reshape(-1), table.seconds.reshape(-1))
     network = Network[contention.upper()]
