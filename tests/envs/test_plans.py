@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from conftest import leaf
-from ringyard import Allocation, Cluster, JobTable, PlacementPlan, Simulator, ideal
+from ringyard import Allocation, Cluster, ClusterEnv, JobTable, PlacementPlan, Simulator, ideal
 from ringyard.allocator import Allocator
 from ringyard.bounds.lower_bounds import simulation_bounds
 from ringyard.errors import ConfigurationError, PlacementError, WorkloadError
@@ -275,3 +275,16 @@ def test_schedulers_finish_jobs_with_plans_above_the_bound(name):
     assert sim.metrics().mean_jct >= bound * (1 - 1e-9)
     if name in ("srtf", "srsf", "tiresias"):  # with the plan asked for
         assert (sim.state.jobs["num_resizes"] == 0).all()
+
+
+@pytest.mark.parametrize("form", [None, "jobs", "weights", "queue"])
+def test_the_environment_has_all_forms(form):
+    chosen = {} if form is None else {"form": form}
+    env = ClusterEnv(experiment="plans", num_workloads=2, **chosen)
+    _, info = env.reset(seed=0)
+    done = False
+    while not done:
+        numbers = env.action_space.dtype == np.float32
+        action = np.zeros(env.action_space.shape, np.float32) if numbers else info["action_mask"].argmax()
+        _, _, done, _, info = env.step(action)
+    assert info["num_finished"] == 160

@@ -109,7 +109,8 @@ def requested_shape(state: State, b: int, allocation: Allocation) -> tuple[Shape
     cpu_only = allocation.server is not None and int(job["kind"]) == JobKind.CPU_ONLY
     places = (allocation.server,) if cpu_only else allocation.gpu_ids
     present = job.view(_SHAPE_RECORD).item()
-    if allocation.plan is None and len(allocation.gpu_ids) != job["num_gpus"]:
+    planned = allocation.plan is None and int(job["plan_model"]) >= 0
+    if planned and len(allocation.gpu_ids) != int(job["num_gpus"]):
         allocation = replace(allocation, plan=FASTEST)
     given = zip(SHAPE_FIELDS.values(), shape_values(allocation), present, strict=True)
     values = [own if value is None else kind(value) for kind, value, own in given]
