@@ -15,7 +15,14 @@ from ringyard import Allocation, Cluster, Fabric, JobTable, Simulator, ideal, ri
 from ringyard.errors import ConfigurationError, WorkloadError
 from ringyard.failures import Failures, no_failures
 from ringyard.gpu_types import GPU_MEMORY_BYTES, REFERENCE_GPU
-from ringyard.performance import LoadedMemory, PerformanceModel, composite, pair_table, sensitivity_pressure
+from ringyard.performance import (
+    LoadedMemory,
+    PerformanceModel,
+    composite,
+    pair_table,
+    plans,
+    sensitivity_pressure,
+)
 from ringyard.profiles import GpuProfile, model_id, profile
 from ringyard.restart import RestartCost, constant, growing, per_model
 from ringyard.state.records import JobKind, JobStatus
@@ -203,6 +210,30 @@ def with_shapes(rng, jobs, cluster):
     )
 
 
+def with_plans(rng, case):
+    """The same jobs with execution plans, on servers of up to 4 GPUs."""
+    contention = str(one_of(rng, "live_transfers", "live_transfers", "none"))
+    performance = plans(
+        servers=4, gpus_per_server=4, alpha=float(one_of(rng, 0.0, 0.3)), contention=contention
+    )
+    table, jobs, count = performance.plans, case.jobs, len(case.jobs)
+    models, asked, least = (np.zeros(count, np.int64) for _ in range(3))
+    for j, gpus in enumerate(jobs.num_gpus.tolist()):
+        models[j] = rng.choice(np.flatnonzero(table.fits[table.first, gpus]))
+        rows = table.first[models[j]] + np.arange(len(table.models[models[j]].plans) + 1)
+        asked[j] = rng.choice(np.flatnonzero(table.fits[rows, gpus]))
+        least[j] = np.argmax(table.fits[rows[0]])
+    elastic = rng.random(count) < one_of(rng, 0.0, 0.7)
+    jobs = replace(
+        jobs,
+        plan_model=models,
+        plan=asked,
+        min_gpus=np.where(elastic, least, jobs.num_gpus),
+        max_gpus=np.where(elastic, np.minimum(jobs.num_gpus + 4, 16), jobs.num_gpus),
+    )
+    return case._replace(cluster=replace(case.cluster, jobs_per_gpu=1), jobs=jobs, performance=performance)
+
+
 def draw_cpu_jobs(rng, cluster, grid, begin):
     count = int(rng.integers(1, 4))
     cores = rng.integers(1, min(cluster.cores_per_server) + 1, count)
@@ -269,6 +300,9 @@ def draw_simulation(seed):
         soon = case.jobs.submit_seconds[0] < 1e3  # or servers fail a million times until the first round
         case = case._replace(rounds_only=bool(soon and case.round_seconds and rng.random() < 0.4))
         case = case._replace(losses=bool(rng.random() < 0.3))
+        own = np.random.default_rng([seed, attempt, 1])  # so that other simulations stay as they are
+        if plain and own.random() < 0.3:
+            case = with_plans(own, case)
         try:
             simulator(case)
         except (WorkloadError, ConfigurationError):
@@ -312,6 +346,9 @@ def draw_allocation(rng, sim, j, record, order):
             options["cores_per_server_task"] = int(rng.integers(0, 2))
     if sim.cluster.ram_bytes_per_server and rng.random() < 0.3:
         options["ram_per_worker"] = int(rng.integers(0, 5)) * 10**9
+    if record["plan_model"] >= 0 and rng.random() < 0.3:
+        most = len(sim.performance.plans.models[record["plan_model"]].plans)
+        options["plan"] = int(rng.integers(0, most + 1))
     if rng.random() < 0.3:
         options["link_share"] = float(rng.choice([0.1, 0.25, 1.0, 3.0, 10.0, rng.uniform(0.1, 10)]))
     return Allocation(j, tuple(gpus.tolist()), **options)

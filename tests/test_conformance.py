@@ -47,6 +47,11 @@ ON_CPUS = (
     "workload.extensions.0.models={aiturbo_vgg11: 0, aiturbo_vgg16: 0, aiturbo_inception4: 0,"
     " aiturbo_resnet101: 0, aiturbo_resnet152: 0}",
 )
+#: {a part of a world: jobs that it is made for}
+JOBS_FOR = {
+    "aiturbo_cpu_workers": ON_CPUS,
+    "plans": ("workload=plans", "cluster=a800", "workload.base.num_jobs=40"),
+}
 FILES = trace_configs()
 
 
@@ -421,7 +426,7 @@ def test_ideal_performance_needs_no_placement():
 @pytest.mark.parametrize("group", ["performance", "restart", "cluster", "failures"])
 def test_every_world_runs(group):
     for name in names(group):
-        jobs = ON_CPUS if name == "aiturbo_cpu_workers" else MODELLED
+        jobs = JOBS_FOR.get(name, MODELLED)
         parts = composed("simulate", f"{group}={name}", *jobs, "seed=3")
         built = {g: instantiate(parts[g], _convert_="all") for g in ENVIRONMENT_GROUPS}
         jobs = built["workload"].sample(built["cluster"], np.random.default_rng(0))

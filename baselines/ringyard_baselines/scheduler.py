@@ -58,6 +58,7 @@ class Capabilities(IntFlag):
 #: {field of an allocation: (column of `Job` with the request, capability to give something else)}
 REQUESTED = {
     "batch_size": ("base_batch", Capabilities.RESIZE),
+    "plan": ("asked_plan", Capabilities.RESIZE),
     "parameter_servers": ("asked_parameter_servers", Capabilities.CORES),
     "cores_per_server_task": ("asked_cores_per_server_task", Capabilities.CORES),
 } | {one.per_worker: (one.asked, Capabilities.CORES) for one in RESOURCES if one.can_change}

@@ -66,6 +66,7 @@ _ELSEWHERE = {
     "cluster": "Helios-like jobs on this cluster: [results](../results.md#generated-helios-like).",
     "tenants": "Schedulers, with and without the jobs' past: "
     "[results](../results.md#durations-unknown-tenants-known-generated-jobs).",
+    "plans": "Published schedulers: [results](../results.md#execution-plans).",
     "partitioning": "Blocking rates of PAC-ML's heuristics: [published comparisons]"
     "(../reproduction/pac_ml.md).",
 }

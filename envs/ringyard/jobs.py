@@ -187,6 +187,9 @@ class JobTable:
     #: parameter servers asked for, 0 for other kinds of jobs
     parameter_servers: Annotated[_Whole, f"[0, {MOST_PARAMETER_SERVERS}]", 0]
     cores_per_server_task: Annotated[_Whole, "[0, 1000000]", 0]  #: CPU cores of each parameter server
+    #: position in `ringyard.performance.plan_table.PlanTable.models`. -1: the job has no execution plans.
+    plan_model: Annotated[_Whole, "[-1, 1000000]", -1]
+    plan: Annotated[_Whole, "[0, 1000000]", 0]  #: execution plan asked for. 0: the fastest.
     #: share of the iterations after which schedulers may see the remaining time. 0: from the start. inf:
     #: never.
     predictable_from: Annotated[_Float, "[0, inf]", 0.0]

@@ -64,7 +64,10 @@ COLUMNS: dict[str, Observability] = dict.fromkeys(Job.dtype.names or (), Observa
         # identity and place need no flag. A row of the job table may be used once its job is submitted
         (Observability.NOTHING, "status kind model model_ids job_id submit_seconds demand_class priority"),
         (Observability.NOTHING, "vc user row forgiven_waiting"),
-        (Observability.NOTHING, "num_servers num_racks server first_slot next_cpu_job visit_mark"),
+        (
+            Observability.NOTHING,
+            "num_servers num_racks server first_slot next_cpu_job visit_mark fewest_gpus",
+        ),
         (Observability.NOTHING, "first_start_seconds last_start_seconds last_stop_seconds updated_seconds"),
         (Observability.NOTHING, "pause_ends_seconds num_preemptions num_resizes num_failures"),
         (Observability.NOTHING, "fair_share_integral straggler"),
@@ -75,7 +78,7 @@ COLUMNS: dict[str, Observability] = dict.fromkeys(Job.dtype.names or (), Observa
         # what the user writes into the submission, and the present allocation
         (Observability.SIZES, "num_gpus asked_gpus min_gpus max_gpus deadline_seconds acceptable_jct"),
         (Observability.SIZES, "batch_size base_batch min_batch max_batch gradient_bytes memory_bandwidth"),
-        (Observability.SIZES, "parameter_servers asked_parameter_servers graph"),
+        (Observability.SIZES, "parameter_servers asked_parameter_servers graph plan_model plan asked_plan"),
         (Observability.SIZES, " ".join(f"{one.per_worker} {one.asked}" for one in RESOURCES)),
         (Observability.SIZES, "cores_per_server_task asked_cores_per_server_task"),
         (Observability.SIZES, "uses_host_resources sample_bytes dataset_bytes stored_bytes"),

@@ -1,6 +1,7 @@
 """How fast jobs run in the slow twin (`oracle.reference`): every crowd counted from scratch."""
 
 import copy
+import functools
 import itertools
 import math
 from collections import Counter
@@ -10,8 +11,17 @@ from types import SimpleNamespace
 import numpy as np
 
 from ringyard.cluster import Cluster
+from ringyard.errors import ConfigurationError
 from ringyard.gpu_types import GPU_MEMORY_BYTES, REFERENCE_GPU
 from ringyard.performance import PerformanceModel
+from ringyard.performance.execution_plans import (
+    Transformer,
+    fitted_plan,
+    named_plan,
+    plan_constants,
+    plan_seconds,
+    plan_work,
+)
 from ringyard.profiles import catalogue
 from ringyard.resources import CORES, RESOURCES, Resource
 from ringyard.state.records import Job, JobKind, Network
@@ -27,6 +37,39 @@ class ReferenceJob(SimpleNamespace):
 
 def _summable(value: float) -> float:
     return round(float(value) * 2**40) / 2**40
+
+
+def _split(gpus: int, servers: int, fewest: int, most: int) -> tuple[int, ...]:
+    """GPUs by server where one has the `fewest` and the others up to `most`, one filled after the other.
+
+    Empty if that cannot be.
+    """
+    split = [fewest] * servers
+    for server in range(servers - 1):
+        split[server] += min(most - fewest, gpus - sum(split))
+    return tuple(split) if sum(split) == gpus and min(split) == fewest <= most else ()
+
+
+@functools.cache
+def _fastest(model: Transformer, split: tuple[int, ...], most: int, plan: int) -> tuple[float, float]:
+    """Seconds of an iteration of a plan, 0: the fastest, and of its rings between servers; infinite: none."""
+    if plan:
+        try:
+            chosen = named_plan(model.plans[plan - 1], sum(split))
+            if chosen is None or model.batch % chosen.data or sum(split) > model.most_gpus:
+                return _INF, _INF
+            work = plan_work(model, fitted_plan(model, chosen), split)
+        except ConfigurationError:
+            return _INF, _INF
+        seconds = plan_seconds(work, plan_constants(model.name))
+        ring = seconds.ring if work["ring_card_bytes"] else 0.0
+        return seconds.total - ring, ring
+    choices = [_fastest(model, split, most, number) for number in range(1, len(model.plans) + 1)]
+    for k in range(len(split)):  # one GPU idles
+        fewer = [gpus - (k == i) for i, gpus in enumerate(split) if gpus > (k == i)]
+        if fewer:
+            choices.append(_fastest(model, _split(sum(fewer), len(fewer), min(fewer), most), most, 0))
+    return min(choices, key=sum)
 
 
 class ReferencePhysics:
@@ -80,6 +123,9 @@ class ReferencePhysics:
         otherwise: Mapping[str, float] | None = None,
     ) -> float:
         """Seconds of one base iteration; what is given `otherwise` is not as it is."""
+        if job.plan_model >= 0:
+            there = {"num_servers": servers, "contenders": contenders, "fewest_gpus": self._fewest(job)}
+            return self._planned_seconds(job, **(there | dict(otherwise or {})))
         record = Job.zeros(1)
         columns: dict[str, float] = {
             "kind": job.kind,
@@ -105,6 +151,28 @@ class ReferencePhysics:
             record[name] = value
         seconds = self._performance.iteration_seconds(record[0], self._performance.parameters)
         return float(seconds) / self._worth(job)
+
+    def _fewest(self, job: ReferenceJob) -> int:
+        """GPUs of the job on the server where it has fewest; 0 if it holds none."""
+        held = Counter(int(self.cluster.server_of_gpu[gpu]) for gpu in job.gpus)
+        return min(held.values(), default=0)
+
+    def _planned_seconds(
+        self, job: ReferenceJob, num_servers: int, contenders: float, fewest_gpus: int, **_: float
+    ) -> float:
+        other, ring = self._plan_parts(job, num_servers, fewest_gpus)
+        crowd = max(1.0, contenders)
+        return other + ring * (crowd + float(self._performance.parameters[0]) * (crowd - 1.0))
+
+    def _plan_parts(self, job: ReferenceJob, servers: int, fewest: int) -> tuple[float, float]:
+        """Seconds of an iteration in the job's plan without rings between servers, and of these."""
+        known = self._performance.plans
+        assert known is not None
+        model, plan = known.models[job.plan_model], int(job.held["plan"])
+        of_any = range(1, known.gpus_per_server + 1) if fewest == 0 else [fewest]
+        splits = (_split(job.num_gpus, servers, one, known.gpus_per_server) for one in of_any)
+        found = (_fastest(model, split, known.gpus_per_server, plan) for split in splits if split)
+        return min(found, key=sum)
 
     def _gpu_type(self, server: int) -> str:
         return self.cluster.gpu_types[server] if self.cluster.gpu_types else REFERENCE_GPU
@@ -294,6 +362,9 @@ class ReferencePhysics:
 
     def _duty(self, job: ReferenceJob) -> float:
         """Share of its time a ring would transmit, alone."""
+        if job.plan_model >= 0:
+            other, ring = self._plan_parts(job, len(self.servers(job)), self._fewest(job))
+            return ring / (other + ring)
         share = job.gradient_bytes * (job.num_gpus - 1) / job.num_gpus
         fabric = self._performance.between_servers
         sending = 2 * share / float(fabric.bandwidth(np.array([len(self.servers(job))]))[0])
@@ -368,7 +439,7 @@ class ReferencePhysics:
         }
         better: dict[str, dict[str, float]] = {
             "contention": {"contenders": max(worst, 1.0) if worst else 0.0},
-            "spread": {"num_servers": fewest, "contenders": float(fewest > 1)},
+            "spread": {"num_servers": fewest, "contenders": float(fewest > 1), "fewest_gpus": 0},
             "interference": {"sharing_slowdown": 1.0},
             "input": fed,
             "stragglers": {"straggler": 1.0},

@@ -95,6 +95,7 @@ class ReferenceSimulator(ReferencePhysics):
             submit=float(jobs.submit_seconds[j]),
             kind=int(jobs.kind[j]),
             model=int(jobs.model_ids[j]),
+            plan_model=int(jobs.plan_model[j]),
             asked_gpus=int(jobs.num_gpus[j]),
             base_batch=float(jobs.batch_size[j]),
             base_compute=float(jobs.compute_seconds[j]),
@@ -143,6 +144,7 @@ class ReferenceSimulator(ReferencePhysics):
             "parameter_servers": int(jobs.parameter_servers[j]),
             "memory_bandwidth_cap": 1.0,
             "link_share": 1.0,
+            "plan": int(jobs.plan[j]),
         }
         for one in RESOURCES:
             counted = bool(getattr(self.cluster, one.capacity))
@@ -183,13 +185,15 @@ class ReferenceSimulator(ReferencePhysics):
         batch = job.batch if allocation.batch_size is None else allocation.batch_size
         server = allocation.server if job.kind == JobKind.CPU_ONLY else None
         gpus = tuple(sorted(allocation.gpu_ids))
+        if allocation.plan is None and len(gpus) != job.num_gpus:
+            held["plan"] = 0  # the fastest
         if not self._holds(job):
             pause = 0.0 if job.start is None else self._pause(job.restart, gpus)
             self._run(job, gpus, server, batch, held, pause)
             job.start = self.now if job.start is None else job.start
             return
         moved = gpus != job.gpus or server != job.server
-        resized = batch != job.batch or len(gpus) != len(job.gpus)
+        resized = (batch, len(gpus), held["plan"]) != (job.batch, len(job.gpus), job.held["plan"])
         if not moved and not resized and held == job.held:
             return
         if moved and not resized:

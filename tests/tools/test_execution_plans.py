@@ -11,7 +11,7 @@ from ringyard.errors import ConfigurationError
 
 sys.path.insert(0, str(ROOT))  # `tools` is not installed
 
-from tools.execution_plans import (
+from ringyard.performance.execution_plans import (
     Plan,
     Transformer,
     check_plan,
@@ -157,7 +157,7 @@ def test_a_plan_that_cannot_be_is_refused(plan, said):
     with pytest.raises(ConfigurationError, match=said):
         check_plan(model, plan)
     with pytest.raises(ConfigurationError, match=said):
-        plan_times(model, plan, [plan.data * plan.tensor * plan.pipeline], "a800", {})
+        plan_times(model, plan, [plan.data * plan.tensor * plan.pipeline])
 
 
 def test_what_is_unknown_is_refused():
@@ -183,9 +183,9 @@ def test_the_fewest_micro_batches_that_fit():
 
 def test_a_measured_row_replaces_the_total():
     bert, plan = plan_models()["bert"], Plan(4)
-    predicted = plan_times(bert, plan, (2, 2), "a800", {})
+    predicted = plan_times(bert, plan, (2, 2))
     assert predicted == plan_seconds(plan_work(bert, plan, (2, 2)), plan_constants("bert"))
-    found = plan_times(bert, plan, (2, 2), "a800", {("bert", plan, (2, 2), "a800"): 2 * predicted.total})
+    found = plan_times(bert, plan, (2, 2), measured=2 * predicted.total)
     assert found.total == pytest.approx(2 * predicted.total)
     assert found.ring == pytest.approx(2 * predicted.ring)
     assert found.ring_bytes == predicted.ring_bytes

@@ -10,8 +10,8 @@ from conftest import ROOT
 
 sys.path.insert(0, str(ROOT))  # `tools` is not installed
 
+from ringyard.performance.execution_plans import Plan, plan_constants, plan_models, plan_seconds, plan_work
 from tools.calibration.plans import fit_plans, plan_priors
-from tools.execution_plans import Plan, plan_constants, plan_models, plan_seconds, plan_work
 
 PLACES = [
     (Plan(2), (2,)),

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from ringyard.config_folder import config_folder
+from ringyard.performance.execution_plans import plan_seconds
 from ringyard_agents.calibration.yamls import four_digits
-from tools.execution_plans import plan_seconds
 
 LEAST_ROWS = 20  #: of a table that constants are fitted to; LLaMA-30B has fewer
 _ERROR = 0.1  # relative, of a measured iteration

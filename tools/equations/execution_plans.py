@@ -11,10 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ringyard.errors import ConfigurationError
-from ringyard_agents.runs.figures import plot_predictions
-from tools.calibration.plans import LEAST_ROWS, fit_plans, plan_priors
-from tools.equations.result import Comparison, Part, halves, read, relative
-from tools.execution_plans import (
+from ringyard.performance.execution_plans import (
     Plan,
     Transformer,
     check_plan,
@@ -24,6 +21,9 @@ from tools.execution_plans import (
     plan_seconds,
     plan_work,
 )
+from ringyard_agents.runs.figures import plot_predictions
+from tools.calibration.plans import LEAST_ROWS, fit_plans, plan_priors
+from tools.equations.result import Comparison, Part, halves, read, relative
 from tools.measured_sets.readers import published
 
 _NEAR = 1.05  # seconds over those of the best plan
@@ -126,7 +126,7 @@ def _comparison(data: Path, column: str, title: str, how: str, weak: str) -> Com
     return Comparison(
         title=title,
         source="Morphling's tables (MLSys 2025), up to 8 x 8 A800",
-        form=f"`tools.execution_plans.plan_seconds`; {how}",
+        form=f"`ringyard.performance.execution_plans.plan_seconds`; {how}",
         parts=parts,
         weakness=weak,
         note=_chosen(rows, column),

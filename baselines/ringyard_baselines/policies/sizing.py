@@ -28,6 +28,7 @@ class SizingScheduler(Scheduler, ABC):
     slotted: bool = False  #: choose sizes only when a round begins, or when no job runs
     #: largest number of GPUs profiled, unless a job asks for more. None: the largest that any job may use.
     max_gpus: int | None = None
+    plan: int | None = None  #: execution plan profiled, as in `isolated_iteration_seconds`
 
     @abstractmethod
     def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
@@ -51,5 +52,5 @@ class SizingScheduler(Scheduler, ABC):
         if self.slotted and not self._slots.begins(view) and len(view.running):
             return []
         if self._table is None:
-            self._table = speed_table(view, self.batch, self.max_gpus)
+            self._table = speed_table(view, self.batch, self.max_gpus, self.plan)
         return apply_sizes(view, self.sizes(view, self._table), self.placement)

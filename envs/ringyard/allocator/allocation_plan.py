@@ -27,7 +27,7 @@ from ringyard.state.records import JobKind, JobStatus
 QUEUED, DECISIONS, MOVES, PLACES = range(4)
 _COUNTS = 4
 # columns of `AllocationPlan.moves`: job, number of places, then the fields of `Shape` except its GPUs
-_MOVE_COLUMNS = 9
+_MOVE_COLUMNS = 10
 
 
 @bundle
@@ -94,7 +94,7 @@ class AllocationPlan:
     out: Int32Matrix  #: [clusters, gpus] GPU ids of one job (or the server of a CPU-only job)
     #: [clusters, 4] jobs in the queue, decisions, and recorded changes and places of this decision
     counts: IntMatrix
-    moves: FloatCube  #: [clusters, changes, 9] recorded changes: job, places (0: preempted), then its shape
+    moves: FloatCube  #: [clusters, changes, 10] recorded changes: job, places (0: preempted), then its shape
     move_places: Int32Matrix  #: [clusters, places] places of all recorded changes
 
 
@@ -160,7 +160,8 @@ def logged_moves(plan: AllocationPlan, state: State, b: int) -> list[Allocation]
                 server=places[0] if cpu_only else None,
                 memory_bandwidth_cap=float(row[6]),
                 ram_per_worker=int(row[7]),
-                link_share=float(row[8]),
+                plan=int(row[8]),
+                link_share=float(row[9]),
             )
         )
     return found
@@ -216,7 +217,8 @@ def place_job(
         plan.moves[b, n, 5] = shape.cores_per_server_task
         plan.moves[b, n, 6] = shape.memory_bandwidth_cap
         plan.moves[b, n, 7] = shape.ram_per_worker
-        plan.moves[b, n, 8] = shape.link_share
+        plan.moves[b, n, 8] = shape.plan
+        plan.moves[b, n, 9] = shape.link_share
         begin = plan.counts[b, PLACES]
         for i in range(num_places(shape)):
             plan.move_places[b, begin + i] = places[i]

@@ -13,6 +13,7 @@ from ringyard.allocator.worker_resources import (
 )
 from ringyard.compiled import kernel, linked_kernel, to_int
 from ringyard.performance.model import Physics
+from ringyard.performance.plan_table import FASTEST
 from ringyard.placement.availability import available_gpus, gpus_when_idle, take_free_gpus
 from ringyard.sim.engine.allocation import collect_places, detach, reattach
 from ringyard.sim.engine.shape import Shape, asked_shape, current_shape, set_shape
@@ -25,9 +26,9 @@ _NONE = -1
 
 @kernel
 def shape_with_gpus(job: Job, gpus: int, batch: float) -> Shape:
-    """Copy of the shape that `job` has, or asks for if it waits, with other `gpus` and global `batch`."""
+    """Copy of the shape of `job`, or that it asks for, with other `gpus`, `batch` and the fastest plan."""
     shape = current_shape(job) if job.status == JobStatus.RUNNING else asked_shape(job)
-    return with_size(shape, gpus, batch, shape.cores_per_worker, shape.ram_per_worker)
+    return with_size(shape, gpus, batch, shape.cores_per_worker, shape.ram_per_worker, FASTEST)
 
 
 @kernel

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.allocator.allocation_plan import AllocationPlan
+from ringyard.performance.plan_table import FASTEST
 from ringyard.sim.speeds import BatchRule, IsolatedJobs, speed_table
 
 #: fields of `JobUtilities` with a column for each number of GPUs
@@ -25,10 +26,12 @@ class JobUtilities(NamedTuple):
 
 def job_utilities(isolated: IsolatedJobs, size_power: float) -> JobUtilities:
     """Return the utilities of jobs at the batch of `BatchRule.GOODPUT`. They do not change in an episode."""
-    table = speed_table(isolated, BatchRule.GOODPUT)
+    table = speed_table(isolated, BatchRule.GOODPUT, plan=FASTEST)
     speed, batch_size = (np.zeros((len(table.place), table.sizes + 1)) for _ in range(2))
-    asked = isolated.jobs["asked_gpus"][table.rows]
-    speed[table.rows] = table.speed / table.speed[np.arange(len(asked)), asked][:, None]
+    jobs = isolated.jobs[table.rows]
+    asked = table.speed[np.arange(len(jobs)), jobs["asked_gpus"]]
+    asked = np.where(jobs["plan_model"] < 0, asked, 1.0 / jobs["isolated_iteration_seconds"])
+    speed[table.rows] = table.speed / asked[:, None]
     batch_size[table.rows] = table.batch
     return JobUtilities(speed**size_power, batch_size, np.maximum(speed.max(axis=1), 1.0))
 

@@ -23,22 +23,22 @@ class WorkerResources(NamedTuple):
 
 
 @kernel
-def with_size(shape: Shape, num_gpus: int, batch_size: float, cores: int, ram: int) -> Shape:
-    """Copy of `shape` with other `num_gpus`, `batch_size`, and `cores` and `ram` (bytes) per worker."""
+def with_size(shape: Shape, num_gpus: int, batch_size: float, cores: int, ram: int, plan: int) -> Shape:
+    """Copy of `shape` with other `num_gpus`, `batch_size`, `plan`, `cores` and `ram` (bytes) per worker."""
     servers, cores_each = shape.parameter_servers, shape.cores_per_server_task
     cap, share = shape.memory_bandwidth_cap, shape.link_share
-    return Shape(num_gpus, batch_size, cores, servers, cores_each, cap, ram, share)
+    return Shape(num_gpus, batch_size, cores, servers, cores_each, cap, ram, plan, share)
 
 
 @kernel
 def with_cores(shape: Shape, cores: int) -> Shape:
     """Copy of `shape` with other `cores` per worker."""
-    return with_size(shape, shape.num_gpus, shape.batch_size, cores, shape.ram_per_worker)
+    return with_size(shape, shape.num_gpus, shape.batch_size, cores, shape.ram_per_worker, shape.plan)
 
 
 @kernel
 def _with_ram(shape: Shape, ram: int) -> Shape:
-    return with_size(shape, shape.num_gpus, shape.batch_size, shape.cores_per_worker, ram)
+    return with_size(shape, shape.num_gpus, shape.batch_size, shape.cores_per_worker, ram, shape.plan)
 
 
 @kernel

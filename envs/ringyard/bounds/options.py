@@ -11,6 +11,7 @@ Whatever a running job holds at some moment of a schedule, one of its options is
 * Servers: any number that can hold the GPUs. Rings share no links.
 * Cores: a job that asks for none has what it wants. The workers on its fullest server share that server's.
 * Batch: its whole range (`_best_of_batches`).
+* Execution plan: the fastest, on the best split over its servers.
 * Parameter servers: up to 64, with any number of cores; neither counts as used.
 * Memory bandwidth (except a CPU-only job's own), storage, RAM, GPU memory, stragglers, restarts and failures
   are ignored, because they only slow jobs or forbid something.
@@ -30,6 +31,7 @@ from ringyard.compiled import FloatCube, FloatMatrix, FloatVector, IntVector, Re
 from ringyard.jobs import MOST_PARAMETER_SERVERS
 from ringyard.performance.elastic import progress_per_iteration
 from ringyard.performance.model import Physics, iteration_seconds
+from ringyard.performance.plan_table import FASTEST
 from ringyard.restart import constant
 from ringyard.sim.engine.prepare import prepare_jobs
 from ringyard.sim.engine.shape import Shape, set_shape
@@ -116,7 +118,7 @@ def _parameter_server_seconds(job: Job, j: int, most_cores: int, physics: Physic
 @kernel
 def _seconds(job: Job, j: int, run: _RunShape, batch: float, limits: _Limits, physics: Physics) -> float:
     """Least seconds of an iteration with this `batch`. inf: no server has so many cores."""
-    set_shape(job, Shape(run.gpus, batch, run.cores, to_int(job.parameter_servers), 0, 1.0, 0, 1.0))
+    set_shape(job, Shape(run.gpus, batch, run.cores, to_int(job.parameter_servers), 0, 1.0, 0, FASTEST, 1.0))
     job.gpu_speed = 1.0 / slowness_on(limits.slowness, job, run.gpu_type)
     job.sharing_slowdown = 1.0 + run.excess
     best = np.inf
@@ -187,7 +189,9 @@ def _types_as_fast(job: Job, run: _RunShape, limits: _Limits) -> int:
     found = 0
     for end in range(2):
         batch = job.min_batch if end == 0 else job.max_batch
-        set_shape(job, Shape(run.gpus, batch, run.cores, to_int(job.parameter_servers), 0, 1.0, 0, 1.0))
+        set_shape(
+            job, Shape(run.gpus, batch, run.cores, to_int(job.parameter_servers), 0, 1.0, 0, FASTEST, 1.0)
+        )
         slowness = slowness_on(limits.slowness, job, run.gpu_type)
         for other in range(limits.slowness.shape[1]):
             if slowness_on(limits.slowness, job, other) <= slowness:

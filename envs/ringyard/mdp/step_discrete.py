@@ -202,4 +202,6 @@ class DiscreteDriver:
         if state.jobs["kind"][b, j] == JobKind.CPU_ONLY:
             cap = shape.memory_bandwidth_cap
             return [Allocation(int(j), (), cores, server=places[0], memory_bandwidth_cap=cap)]
-        return [Allocation(int(j), places, cores, shape.batch_size, link_share=shape.link_share)]
+        return [
+            Allocation(int(j), places, cores, shape.batch_size, plan=shape.plan, link_share=shape.link_share)
+        ]

@@ -15,4 +15,5 @@ from ringyard.performance.interference import sensitivity_pressure as sensitivit
 from ringyard.performance.model import IterationSeconds as IterationSeconds
 from ringyard.performance.model import PerformanceModel as PerformanceModel
 from ringyard.performance.model import ideal as ideal
+from ringyard.performance.plans import plans as plans
 from ringyard.performance.ring import ring_contention as ring_contention

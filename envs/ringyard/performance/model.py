@@ -34,6 +34,7 @@ from ringyard.compiled import (
 from ringyard.fabric import Fabric
 from ringyard.performance.host_resources import LoadedMemory
 from ringyard.performance.interference import Interference, no_interference
+from ringyard.performance.plan_table import PlanTable
 from ringyard.state.records import Job, Network
 
 
@@ -94,6 +95,7 @@ class PerformanceModel:
     #: checked)
     batch_split: Literal["equal", "by_speed"] = "equal"
     memory: LoadedMemory = field(default_factory=LoadedMemory)  #: how `Job.bandwidth_slowdown` is counted
+    plans: PlanTable | None = None  #: plans of the jobs, all of which have some. None: no job has.
 
     @cached_property
     def physics(self) -> Physics:

@@ -27,12 +27,12 @@ class Allocation:
     * A waiting job starts.
     * A running job with the same GPUs and shape is not touched.
     * Other GPUs, as many as before: a migration. The job restarts, which counts as a preemption.
-    * Another number of GPUs or another batch: a resize, with the pause of a resize.
+    * Another number of GPUs, batch or execution plan: a resize, with the pause of a resize.
     * Other parameter servers or cores: the pauses of `ringyard.restart`. Other RAM, another bandwidth cap or
       another link share cost nothing.
 
     Jobs keep their progress in all cases. Fields that are None stay as the job has them. A waiting job has
-    what it asks for.
+    what it asks for. On another number of GPUs a `plan` of None is the fastest.
 
     Attributes:
         job: row of the job in the job table.
@@ -44,6 +44,7 @@ class Allocation:
         server: server of a CPU-only job.
         memory_bandwidth_cap: fraction of its memory bandwidth that a CPU-only job may use, in (0, 1].
         ram_per_worker: bytes of main memory of each worker, which cache samples. All RAM of a CPU-only job.
+        plan: execution plan, a position in `Transformer.plans` counted from 1. 0: the fastest on these GPUs.
         link_share: weight of the job's ring, in [0.1, 10]. A link is shared by its rings in proportion to it.
         reject: whether the waiting job leaves the system, blocked.
 
@@ -60,6 +61,7 @@ class Allocation:
     server: int | None = None
     memory_bandwidth_cap: float | None = None
     ram_per_worker: int | None = None
+    plan: int | None = None
     link_share: float | None = None
     reject: bool = False
 

@@ -1,5 +1,6 @@
 """Feasibility of allocations: whether the cluster can hold one now, and an error that says why not."""
 
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any, NamedTuple, get_type_hints
 
@@ -11,6 +12,7 @@ from ringyard.cluster import Cluster
 from ringyard.compiled import Int32Vector, kernel, linked_kernel, to_int
 from ringyard.errors import ConfigurationError, PlacementError
 from ringyard.jobs import MOST_PARAMETER_SERVERS
+from ringyard.performance.plan_table import FASTEST, PlanTable
 from ringyard.placement.availability import parameter_servers_on, sort_ascending, total_demand
 from ringyard.resources import NUM_RESOURCES, RESOURCES
 from ringyard.sim.allocation import Allocation, LinkShare
@@ -107,6 +109,9 @@ def requested_shape(state: State, b: int, allocation: Allocation) -> tuple[Shape
     cpu_only = allocation.server is not None and int(job["kind"]) == JobKind.CPU_ONLY
     places = (allocation.server,) if cpu_only else allocation.gpu_ids
     present = job.view(_SHAPE_RECORD).item()
+    planned = allocation.plan is None and int(job["plan_model"]) >= 0
+    if planned and len(allocation.gpu_ids) != int(job["num_gpus"]):
+        allocation = replace(allocation, plan=FASTEST)
     given = zip(SHAPE_FIELDS.values(), shape_values(allocation), present, strict=True)
     values = [own if value is None else kind(value) for kind, value, own in given]
     return Shape(len(allocation.gpu_ids), *values), np.array(places, dtype=np.int32)
@@ -155,9 +160,12 @@ def _status_name(status: int) -> str:
 
 
 def validate_allocation(
-    state: State, b: int, cluster: Cluster, allocation: Allocation
+    state: State, b: int, cluster: Cluster, allocation: Allocation, plans: PlanTable | None = None
 ) -> tuple[Shape, NDArray[np.int32]] | None:
-    """Return an allocation's (shape, places), None if it preempts or rejects, or raise a PlacementError."""
+    """Return an allocation's (shape, places), None if it preempts or rejects, or raise a PlacementError.
+
+    `plans` are those of the performance model.
+    """
     _check_numbers(allocation)
     j = allocation.job
     num_jobs = int(state.clusters["num_jobs"][b])
@@ -195,8 +203,22 @@ def validate_allocation(
             )
     else:
         _check_gpus(state, b, cluster, j, allocation)
+    if plans is not None:
+        _check_plan(job, j, shape, plans)
+    elif shape.plan != FASTEST:
+        raise PlacementError(f"job {j} is given plan {shape.plan}; expected none: it has no execution plans")
     _check_capacity(state, b, cluster, j, shape, places)
     return shape, places
+
+
+def _check_plan(job: Job, j: int, shape: Shape, plans: PlanTable) -> None:
+    model, number, gpus = int(job["plan_model"]), shape.plan, shape.num_gpus
+    if number > len(plans.models[model].plans) or not plans.fits[plans.row(model, number), gpus]:
+        fit = ", ".join(plans.names(model, gpus)) or "none"
+        raise PlacementError(
+            f"job {j} ({plans.models[model].name}) is given plan {number} on {gpus} GPUs; expected one that"
+            f" divides them and fits their memory: {fit}, or 0, the fastest"
+        )
 
 
 def _check_shape(job: Job, j: int, shape: Shape, cluster: Cluster) -> None:

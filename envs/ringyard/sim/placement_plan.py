@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from ringyard.checks import shown
 from ringyard.compiled import FloatVector, Int32Vector, kernel, linked_kernel, to_int
 from ringyard.errors import PlacementError
+from ringyard.performance.plan_table import FASTEST
 from ringyard.placement import PlacementRule, place
 from ringyard.sim.admission import ADMIT_ALL, AdmissionFilter
 from ringyard.sim.allocation import Allocation
@@ -117,6 +118,8 @@ def _filled(shape: Allocation | None, present: Allocation) -> Allocation:
     if shape.job != present.job:
         raise PlacementError(f"the shape is of job {shape.job}; expected one of job {present.job}")
     own = {name: getattr(present, name) for name in SHAPE_FIELDS if getattr(shape, name) is None}
+    if shape.plan is None and len(shape.gpu_ids) not in (0, len(present.gpu_ids)):
+        own["plan"] = FASTEST
     return replace(shape, **own)
 
 
@@ -131,7 +134,8 @@ class PlacementPlan(Occupancy):
     """
 
     def __init__(self, view: SchedulingView) -> None:
-        self._live, self._b, _, _ = unrestricted(view)
+        self._live, self._b, _, performance = unrestricted(view)
+        self._plans = performance.plans
         self._scratch = view._scratch
         self.cluster = view.cluster
         self._num_jobs = int(self._live.clusters["num_jobs"][self._b])
@@ -268,7 +272,7 @@ class PlacementPlan(Occupancy):
         self._changed.add(allocation.job)
         _reset_shape(self._state, self._b, allocation.job)
         try:
-            taken = validate_allocation(self._state, self._b, self.cluster, allocation)
+            taken = validate_allocation(self._state, self._b, self.cluster, allocation, self._plans)
         except PlacementError:
             return False
         if taken is not None:
@@ -295,7 +299,7 @@ class PlacementPlan(Occupancy):
         present = self._held(job)
         for step in steps:
             try:
-                taken = validate_allocation(self._state, self._b, self.cluster, step)
+                taken = validate_allocation(self._state, self._b, self.cluster, step, self._plans)
             except PlacementError:
                 self.release(job)
                 self.allocate(present)

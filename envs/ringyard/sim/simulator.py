@@ -166,7 +166,7 @@ class Simulator:
         if not isinstance(allocations, Sequence):
             raise PlacementError(f"allocations is {shown(allocations)}; expected a list of Allocation")
         for allocation in allocations:
-            checked = validate_allocation(self.state, 0, self.cluster, allocation)
+            checked = validate_allocation(self.state, 0, self.cluster, allocation, self.performance.plans)
             if not count_step(self.state, 0, self.now):  # a user's Sequence may never end
                 raise_if_livelocked(self.state, 0)
             if checked is not None:

@@ -87,6 +87,7 @@ def isolated_iteration_seconds(
     num_servers: ArrayLike | None = None,
     ram_per_worker: ArrayLike | None = None,
     storage_readers: ArrayLike | None = None,
+    plan: ArrayLike | None = None,
 ) -> NDArray[np.float64]:
     """Return [queries] seconds per iteration of the base batch of jobs that run alone.
 
@@ -104,6 +105,7 @@ def isolated_iteration_seconds(
         num_servers: servers spanned. None: the fewest that hold so many GPUs.
         ram_per_worker: bytes of main memory of each worker.
         storage_readers: workers that read from storage on each of its servers. None: only the job's own.
+        plan: execution plan. None: the plan asked for on as many GPUs as asked, else the fastest.
 
     Raises:
         ObservabilityError: SPEEDS is not declared.
@@ -112,7 +114,7 @@ def isolated_iteration_seconds(
     jobs, cluster, slowness, physics = profiled
 
     servers = parameter_servers, cores_per_server_task, None
-    named = (num_gpus, batch_size, cores_per_worker, *servers, ram_per_worker, None)
+    named = (num_gpus, batch_size, cores_per_worker, *servers, ram_per_worker, plan, None)
     shapes = np.full((len(rows), len(named)), np.nan)
     for column, value in enumerate(named):
         if value is not None:
@@ -223,14 +225,18 @@ def _candidates(
 
 
 def _seconds(
-    profiled: IsolatedJobs, rows: NDArray[np.int64], gpus: NDArray[np.int64], tried: NDArray[np.float64]
+    profiled: IsolatedJobs,
+    rows: NDArray[np.int64],
+    gpus: NDArray[np.int64],
+    tried: NDArray[np.float64],
+    plan: int | None,
 ) -> NDArray[np.float64]:
     """Return [queries, batches] seconds per base iteration, infinite where a batch repeats."""
     fresh = np.ones(tried.shape, np.bool_)
     fresh[:, 1:] = tried[:, 1:] != tried[:, :-1]
     which = np.nonzero(fresh)[0]
     seconds = np.full(tried.shape, np.inf)
-    seconds[fresh] = isolated_iteration_seconds(profiled, rows[which], gpus[which], tried[fresh])
+    seconds[fresh] = isolated_iteration_seconds(profiled, rows[which], gpus[which], tried[fresh], plan=plan)
     return seconds
 
 
@@ -245,7 +251,10 @@ def _samples(
 
 
 def speed_table(
-    source: SchedulingView | IsolatedJobs, rule: BatchRule, max_gpus: int | None = None
+    source: SchedulingView | IsolatedJobs,
+    rule: BatchRule,
+    max_gpus: int | None = None,
+    plan: int | None = None,
 ) -> SpeedTable:
     """Return the profiles of all GPU jobs of the workload. They do not change, so that one table is enough.
 
@@ -254,6 +263,7 @@ def speed_table(
         rule: the batch on n GPUs.
         max_gpus: largest number of GPUs profiled. Sizes that jobs ask for are always included. None: the
             largest that any job may use.
+        plan: execution plan, as in `isolated_iteration_seconds`.
     """
     if isinstance(source, SchedulingView):
         for name in _COLUMNS_READ:
@@ -278,7 +288,7 @@ def speed_table(
     which, gpus = np.nonzero(possible)  # [queries]
     asking = records[which]
     tried = _candidates(asking, gpus, high[possible], rule)
-    seconds = _seconds(profiled, rows[which], gpus, tried)
+    seconds = _seconds(profiled, rows[which], gpus, tried, plan)
     speeds, samples = 1.0 / seconds, _samples(asking, tried, seconds)
     best = np.argmax(samples if rule is BatchRule.THROUGHPUT else speeds, axis=1)[:, None]
 

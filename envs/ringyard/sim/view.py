@@ -300,7 +300,7 @@ class SchedulingView(DerivedColumns, Occupancy):
             ObservabilityError: SPEEDS is not declared.
         """
         self.check("what_if")
-        wanted = validate_allocation(self._state, self._b, self.cluster, allocation)
+        wanted = validate_allocation(self._state, self._b, self.cluster, allocation, self._performance.plans)
         if wanted is None:
             raise PlacementError(
                 f"the allocation of job {allocation.job} names no GPUs; give gpu_ids (CPU-only: server)"

@@ -171,6 +171,10 @@ class Job(Record):
     heap_position: i4
     visit_mark: i4  # scratch mark of one pass over jobs
     asked_gpus: i4
+    plan_model: i4  # position in `PlanTable.models`. -1: a job without execution plans
+    plan: i4  # held while running, to ask for next while waiting. 0: the fastest
+    fewest_gpus: i4  # that it holds on any of its servers, if it has plans. 0: not known, the best split
+    asked_plan: i4
     last_stop_seconds: f8
     isolated_seconds: f8  # run time alone on consolidated GPUs
     priority: f8  # order of the waiting list, ascending, with ties by row

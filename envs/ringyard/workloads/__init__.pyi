@@ -17,6 +17,7 @@ from ringyard.workloads.papers import GadgetJobs as GadgetJobs
 from ringyard.workloads.papers import OnesJobs as OnesJobs
 from ringyard.workloads.papers import PartitionedJobs as PartitionedJobs
 from ringyard.workloads.papers import PublishedMix as PublishedMix
+from ringyard.workloads.plans import PlanMix as PlanMix
 from ringyard.workloads.readers import TraceReader as TraceReader
 from ringyard.workloads.readers import read_csv as read_csv
 from ringyard.workloads.readers import read_helios as read_helios

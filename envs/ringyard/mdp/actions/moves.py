@@ -17,6 +17,7 @@ from ringyard.compiled import (
 from ringyard.mdp.actions.space import IN_PLACE, PLACE, PREEMPT, REJECT, Actions, Reject
 from ringyard.mdp.episode import running_at
 from ringyard.performance.model import Physics
+from ringyard.performance.plan_table import FASTEST
 from ringyard.placement import PlacementRule, pack, place
 from ringyard.sim.engine.allocation import collect_places, detach, reattach
 from ringyard.sim.engine.lifecycle import apply_allocation, end_job, preempt, same_places
@@ -97,7 +98,8 @@ def target_shape(job: Job, options: Options, o: int) -> Shape:
         scaled = np.ceil(cores * factor) if factor > 1.0 else np.floor(cores * factor)
         cores = max(to_int(scaled), 1)
     servers, server_cores = shape.parameter_servers, shape.cores_per_server_task
-    return Shape(gpus, batch, cores, servers, server_cores, cap, shape.ram_per_worker, link_share)
+    plan = shape.plan if gpus == shape.num_gpus else FASTEST
+    return Shape(gpus, batch, cores, servers, server_cores, cap, shape.ram_per_worker, plan, link_share)
 
 
 @linked_kernel

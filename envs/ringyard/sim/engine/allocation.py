@@ -131,6 +131,18 @@ def _add_spanning_usage(state: State, b: int, j: int, sign: int) -> None:
 
 
 @kernel
+def _fewest_gpus(state: State, b: int, places: Int32Vector, count: int) -> int:
+    """Return the least number of the ascending `places[:count]` that are on one server."""
+    fewest, here = count, 0
+    for k in range(count):
+        here += 1
+        if k + 1 == count or state.gpus[b, places[k + 1]].server != state.gpus[b, places[k]].server:
+            fewest = min(fewest, here)
+            here = 0
+    return fewest
+
+
+@kernel
 def allocate(state: State, b: int, j: int, places: Int32Vector, count: int) -> None:
     """Give `places[:count]` (sorted in place; CPU-only: server `places[0]`) to job `j` (`b`, `state`)."""
     job = state.jobs[b, j]
@@ -175,6 +187,8 @@ def allocate(state: State, b: int, j: int, places: Int32Vector, count: int) -> N
     job.gpu_speed = 1.0 / slowest
     if state.clusters[b].balances_batches:
         job.gpu_speed = balanced_speed(state, b, job, places, count)
+    if job.plan_model >= 0:
+        job.fewest_gpus = _fewest_gpus(state, b, places, count)
     _add_spanning_usage(state, b, j, 1)
 
 

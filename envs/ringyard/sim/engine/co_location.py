@@ -31,6 +31,7 @@ class PlacementContext(Record):
     bandwidth_slowdown: f8  # of accesses to memory, on its worst server, at least 1
     storage_seconds_per_byte: f8  # seconds in which a worker reads a byte from storage. 0: it reads none
     num_servers: i4  # servers that it is on
+    fewest_gpus: i4  # on any of these. 0: not known, the best split
     num_places: i4  # GPUs, or the server of a CPU-only job; 0: no place was found
 
 
@@ -119,6 +120,7 @@ def evaluate_placement(
     cluster = state.clusters[b]
     job = state.jobs[b, j]
     out.num_servers = 0
+    out.fewest_gpus = count
     out.contenders = 0.0
     out.sharing_slowdown = 1.0
     out.bandwidth_slowdown = 1.0
@@ -150,6 +152,7 @@ def evaluate_placement(
         workers = i + 1 - (first if first >= 0 else i)
         first = -1
         out.num_servers += 1
+        out.fewest_gpus = min(out.fewest_gpus, workers)
         slowest = max(slowest, slowness_on(state.slowness, job, gpu_type))
         out.contenders = max(out.contenders, state.links[b, s].load / job.link_share + 1.0)
         if cluster.bandwidth_limited:
@@ -195,6 +198,7 @@ def isolated_contexts(
 def clear_context(job: Job) -> None:
     """Reset the placement context of `job`, which holds nothing."""
     job.num_servers = 0
+    job.fewest_gpus = 0
     job.contenders = 0.0
     job.gpu_speed = 1.0
     job.sharing_slowdown = 1.0
@@ -206,6 +210,7 @@ def clear_context(job: Job) -> None:
 def seconds_in_context(job: Job, j: int, place: PlacementContext, physics: Physics) -> float:
     """Return seconds per base iteration of `job` (row `j`, not running) in context `place` by `physics`."""
     job.num_servers = place.num_servers
+    job.fewest_gpus = place.fewest_gpus
     job.contenders = place.contenders
     job.gpu_speed = place.gpu_speed
     job.sharing_slowdown = place.sharing_slowdown

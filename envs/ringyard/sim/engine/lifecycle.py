@@ -189,10 +189,17 @@ def same_places(places: Int32Vector, count: int, others: Int32Vector, num_others
 
 
 @kernel
+def _is_resized(present: Shape, shape: Shape) -> bool:
+    """Whether a shape has other GPUs, another batch or another plan than the `present` one."""
+    same = shape.num_gpus == present.num_gpus and shape.batch_size == present.batch_size
+    return not (same and shape.plan == present.plan)
+
+
+@kernel
 def _change_pause(job: Job, present: Shape, shape: Shape, now: float) -> float:
     """Return the seconds without progress of a running job that changes shape: its longest pause."""
     pause = 0.0
-    if shape.num_gpus != present.num_gpus or shape.batch_size != present.batch_size:
+    if _is_resized(present, shape):
         pause = resize_pause(job, shape.num_gpus)
     if shape.parameter_servers != present.parameter_servers:
         pause = max(pause, servers_pause(job, shape.num_gpus))
@@ -210,9 +217,10 @@ def apply_allocation(
 
     The caller has checked that it fits. `places` has `num_places(shape)` GPUs, or the server of a CPU-only
     job, and is sorted in place. A waiting job starts. A running job is not touched if nothing changes. On
-    other places, with the same number of GPUs and batch, it stops and restarts (a migration). With another
-    number of GPUs, batch, parameter servers or cores it continues after the longest of their pauses. Other
-    RAM, another bandwidth cap or another link share cost nothing (`ringyard.restart` has the reasons).
+    other places, with the same number of GPUs, batch and plan, it stops and restarts (a migration). With
+    another number of GPUs, batch, plan, parameter servers or cores it continues after the longest of their
+    pauses. Other RAM, another bandwidth cap or another link share cost nothing (`ringyard.restart` has the
+    reasons).
     """
     job = state.jobs[b, j]
     if job.status == JobStatus.WAITING:
@@ -221,7 +229,7 @@ def apply_allocation(
         return
     present = current_shape(job)
     held = state.place_scratch[b]
-    resized = shape.batch_size != present.batch_size or shape.num_gpus != present.num_gpus
+    resized = _is_resized(present, shape)
     moved = not same_places(places, num_places(shape), held, collect_places(state, b, j, held))
     if shape == present and not moved:
         return

@@ -9,6 +9,8 @@ import numpy as np
 
 from ringyard.compiled import kernel
 from ringyard.fabric import latency_seconds, ring_bytes_per_second
+from ringyard.performance.model import Physics
+from ringyard.performance.plans import sending_share
 from ringyard.performance.ring import overlapped_seconds, ring_seconds
 from ringyard.state.arrays import State
 from ringyard.state.gpu_effects import summable
@@ -18,11 +20,14 @@ _NO_RING = 0.05  # link shares below this are none: half of the least share
 
 
 @kernel
-def set_link_load(state: State, b: int, j: int) -> None:
+def set_link_load(state: State, b: int, j: int, physics: Physics) -> None:
     """Set what job `j` adds to each link: its link share, x its time sending alone with LIVE_TRANSFERS."""
     job = state.jobs[b, j]
     job.link_load = summable(job.link_share)
     if state.clusters[b].network != Network.LIVE_TRANSFERS:
+        return
+    if job.plan_model >= 0:
+        job.link_load = summable(sending_share(job, physics.parameters) * job.link_share)
         return
     alone = ring_bytes_per_second(state.between_servers, 0, job.num_servers)
     sending = ring_seconds(job.num_gpus, job.gradient_bytes, alone, np.inf)
@@ -86,7 +91,7 @@ def _recount_loads(state: State, b: int, extra: int) -> None:
     for i in range(cluster.num_running + 1):
         j = _ring_at(state, b, i, extra)
         if j >= 0:
-            set_link_load(state, b, j)
+            state.jobs[b, j].link_load = summable(state.jobs[b, j].link_share)
             add_link_load(state, b, j, 1.0)
 
 

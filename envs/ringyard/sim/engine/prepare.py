@@ -95,8 +95,35 @@ def _check_models(table: JobTable, cluster: Cluster, performance: PerformanceMod
                 "a parameter-server job has no model; draw one that has step_coefficients"
             )
         models[position].require_value("step_coefficients")
+    _check_plans(table, cluster, performance)
     if cluster.jobs_per_gpu > 1:
         performance.interference.check(table.model_ids, cluster.distinct_gpu_types)
+
+
+def _check_plans(table: JobTable, cluster: Cluster, performance: PerformanceModel) -> None:
+    """Raise an error unless plans of the jobs and of the performance model go together."""
+    known, planned = performance.plans, table.plan_model >= 0
+    if known is None:
+        if planned.any():
+            raise ConfigurationError(
+                "jobs have execution plans; expected performance=plans, which knows them"
+            )
+        return
+    if not planned.all():
+        job = table.job_id[~planned][0]
+        raise ConfigurationError(f"job {job} has no execution plans, and performance=plans; expected some")
+    servers, gpus = known.servers, known.gpus_per_server
+    if cluster.num_servers > servers or max(cluster.gpus_per_server) > gpus or cluster.jobs_per_gpu > 1:
+        raise ConfigurationError(
+            f"performance=plans has up to {servers} servers of {gpus} GPUs, which jobs do not share; set its"
+            " servers and gpus_per_server for this cluster, or jobs_per_gpu=1"
+        )
+    table._refuse(table.plan_model >= len(known.models), "plan_model", f"below {len(known.models)}")
+    most = np.array([len(model.plans) for model in known.models])[table.plan_model]
+    table._refuse(table.plan > most, "plan", "one of its model")
+    rows = known.first[table.plan_model]
+    table._refuse(~known.fits[rows + table.plan, table.num_gpus], "plan", "one that fits on its num_gpus")
+    table._refuse(~known.fits[rows, table.min_gpus], "min_gpus", "a number on which one of its plans fits")
 
 
 def _columns(table: JobTable, cluster: Cluster, restart: RestartCost) -> dict[str, NDArray[Any]]:
@@ -117,6 +144,7 @@ def _columns(table: JobTable, cluster: Cluster, restart: RestartCost) -> dict[st
     columns["model"] = np.where(table.model_ids < 0, len(catalogue()), table.model_ids)
     columns["memory_bandwidth"] = np.ceil(table.memory_bandwidth)
     columns["asked_parameter_servers"] = table.parameter_servers
+    columns |= {"plan_model": table.plan_model, "asked_plan": table.plan}
     for one in RESOURCES:
         if getattr(cluster, one.capacity):
             columns[one.asked] = np.ceil(getattr(table, one.per_worker))
@@ -233,6 +261,7 @@ def demand_classes(table: JobTable, cluster: Cluster, owner: NDArray[np.int64]) 
         columns += of_models
     if cluster.gpu_types:
         columns += [table.fixed_fraction]
+    columns += [table.plan_model, table.plan]
     if resizes.any():
         elastic = np.bincount(owner, resizes)[owner] > 0  # whether the job's table has elastic jobs
         sizes = [table.min_gpus, table.max_gpus, table.min_batch, table.max_batch]

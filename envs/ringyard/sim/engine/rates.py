@@ -98,7 +98,7 @@ def update_ring_rates(state: State, b: int, j: int, sign: int, physics: Physics)
         return
     job = state.jobs[b, j]
     if sign > 0:
-        set_link_load(state, b, j)
+        set_link_load(state, b, j, physics)
     add_link_load(state, b, j, sign)
     if sign > 0:
         job.contenders = link_contenders(state, b, j, job.link_load)

@@ -1,4 +1,4 @@
-"""Shapes of jobs: number of GPUs, batch, cores, RAM, parameter servers, bandwidth cap and link share."""
+"""Shapes of jobs: GPUs, batch, cores, RAM, parameter servers, bandwidth cap, plan and link share."""
 
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ class Shape(NamedTuple):
     cores_per_server_task: int  #: CPU cores of each parameter server
     memory_bandwidth_cap: float  #: fraction of its memory bandwidth that it may use, in (0, 1]
     ram_per_worker: int  #: bytes of main memory of each worker (all of a CPU-only job). 0 if not counted.
+    plan: int  #: execution plan. 0: the fastest, or none
     link_share: float  #: weight of its ring where rings share a link, 1 unless a scheduler sets it
 
 
@@ -35,6 +36,7 @@ def current_shape(job: Job) -> Shape:
         to_int(job.cores_per_server_task),
         job.memory_bandwidth_cap,
         to_int(job.ram_per_worker),
+        to_int(job.plan),
         job.link_share,
     )
 
@@ -50,6 +52,7 @@ def asked_shape(job: Job) -> Shape:
         to_int(job.asked_cores_per_server_task),
         1.0,
         to_int(job.asked_ram),
+        to_int(job.asked_plan),
         1.0,
     )
 
@@ -61,9 +64,13 @@ def _value_or(overrides: float, present: float) -> float:
 
 @kernel
 def override_shape(own: Shape, overrides: FloatVector, host_resources: bool) -> Shape:
-    """Return a shape with [8] overrides (NaN: as it is), of cores, RAM and servers if `host_resources`."""
+    """Return a shape with [9] overrides (NaN: as it is), of cores, RAM and servers if `host_resources`.
+
+    The plan of another number of GPUs is the fastest, unless it is overridden.
+    """
+    gpus = to_int(_value_or(overrides[0], own.num_gpus))
     return Shape(
-        to_int(_value_or(overrides[0], own.num_gpus)),
+        gpus,
         _value_or(overrides[1], own.batch_size),
         to_int(_value_or(overrides[2], own.cores_per_worker)) if host_resources else own.cores_per_worker,
         to_int(_value_or(overrides[3], own.parameter_servers)) if host_resources else own.parameter_servers,
@@ -72,7 +79,8 @@ def override_shape(own: Shape, overrides: FloatVector, host_resources: bool) -> 
         else own.cores_per_server_task,
         _value_or(overrides[5], own.memory_bandwidth_cap),
         to_int(_value_or(overrides[6], own.ram_per_worker)) if host_resources else own.ram_per_worker,
-        _value_or(overrides[7], own.link_share),
+        to_int(_value_or(overrides[7], own.plan if gpus == own.num_gpus else 0)),
+        _value_or(overrides[8], own.link_share),
     )
 
 
@@ -107,6 +115,7 @@ def set_shape(job: Job, shape: Shape) -> None:
     job.parameter_servers = shape.parameter_servers
     job.cores_per_server_task = shape.cores_per_server_task
     job.memory_bandwidth_cap = shape.memory_bandwidth_cap
+    job.plan = shape.plan
     job.link_share = shape.link_share
     asked = shape.cores_per_server_task
     for r in range(NUM_RESOURCES):

@@ -10,7 +10,7 @@ how long it would take without one cause of loss after the other, each in additi
    the cores of their calibration. A CPU-only job has the cores it asked for and all its memory bandwidth.
 5. stragglers: no worker slower than the others.
 6. GPU types: on the cluster's type where it is fastest.
-7. size: the GPUs, batch and parameter servers it asked for.
+7. size: the GPUs, batch, plan and parameter servers it asked for.
 
 What each saves is the loss to that cause, below 0 a gain. What is left is work. Where parts of an iteration
 overlap, a loss hides behind a longer one, so that the order matters. Seconds without progress after a start
@@ -41,8 +41,9 @@ def _consolidate(state: State, job: Job) -> bool:
     """Put the job on the fewest servers, in one rack, alone on its links. Return whether this changes it."""
     fewest = state.fewest_servers[job.num_gpus]
     contenders = 1.0 if fewest > 1 else 0.0
-    moved = job.num_servers != fewest or job.contenders != contenders
+    moved = job.num_servers != fewest or job.contenders != contenders or job.fewest_gpus != 0
     job.num_servers = fewest
+    job.fewest_gpus = 0
     job.contenders = contenders
     return moved
 
@@ -74,7 +75,7 @@ def _restore_asked_shape(state: State, job: Job) -> bool:
     """Give the job its asked shape, without the other causes. Return whether this changes it."""
     asked = asked_shape(job)
     same = job.num_gpus == asked.num_gpus and job.batch_size == asked.batch_size
-    if same and job.parameter_servers == asked.parameter_servers:
+    if same and job.parameter_servers == asked.parameter_servers and job.plan == asked.plan:
         return False
     set_shape(job, asked)
     _consolidate(state, job)

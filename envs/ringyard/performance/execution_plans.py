@@ -6,6 +6,7 @@ are neighbours, then data ranks, then pipeline stages. They fill the servers of 
 
 import functools
 import math
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from ringyard.checks import Positive, PositiveInt, checked, suggest
+from ringyard.checks import Positive, PositiveInt, checked, shown, suggest
 from ringyard.config_folder import config_files, config_folder
 from ringyard.errors import ConfigurationError
 
@@ -36,7 +37,12 @@ class Transformer:
     parameters: Positive  #: number of weights
     batch: PositiveInt  #: global batch, samples
     value_bytes: Literal[2, 4] = 4  #: of a weight, gradient or activation
+    plans: Sequence[str] = ("ga", "gc", "zero-dp", "zero-offload")  #: names of its plans (`named_plan`)
+    most_gpus: PositiveInt = 8  #: largest number of GPUs that a job may hold
     source: str = ""  #: reference
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "plans", tuple(self.plans))  # models are keys of caches
 
 
 @checked("plan")
@@ -51,6 +57,31 @@ class Plan:
     offload: bool = False  #: whether the host holds and updates the optimizer's state (ZeRO-Offload)
     checkpointing: bool = False  #: whether the backward pass computes activations again
     micro_batches: PositiveInt = 1  #: of a replica's share of the batch
+
+
+#: {name of a plan with data-parallel ranks only: its options}, as Morphling names them
+DATA_PARALLEL_PLANS: Mapping[str, Mapping[str, Any]] = {
+    "ga": {},
+    "gc": {"checkpointing": True},
+    "zero-dp": {"zero": 2},
+    "zero-offload": {"zero": 2, "offload": True},
+}
+
+
+def named_plan(name: str, gpus: int) -> Plan | None:
+    """Return the plan `name` on so many GPUs, or None if its ranks do not divide them.
+
+    Names are those of DATA_PARALLEL_PLANS, and such as t4p2: 4 tensor ranks in each of 2 pipeline stages.
+    """
+    if name in DATA_PARALLEL_PLANS:
+        return Plan(gpus, **DATA_PARALLEL_PLANS[name])
+    degrees = re.fullmatch("t([0-9]+)p([0-9]+)", name)
+    if degrees is None:
+        expected = f"one of {', '.join(DATA_PARALLEL_PLANS)}, or degrees as in t4p2"
+        raise ConfigurationError(f"there is no plan {shown(name)}; expected {expected}")
+    tensor, pipeline = map(int, degrees.groups())
+    data, left = divmod(gpus, tensor * pipeline)
+    return None if left else Plan(data, tensor, pipeline)
 
 
 class PlanSeconds(NamedTuple):
@@ -82,7 +113,8 @@ def plan_constants(model: str = "") -> Mapping[str, float]:
 
 
 @functools.cache
-def _data_sheet(gpu_type: str) -> Mapping[str, Any]:
+def data_sheet(gpu_type: str) -> Mapping[str, Any]:
+    """Return the figures of a GPU type of conf/plan_gpus."""
     if gpu_type not in (sheets := config_files("plan_gpus")):
         raise ConfigurationError(f"no plans for GPU type {gpu_type}; expected {suggest(gpu_type, sheets)}")
     return dict(yaml.safe_load(sheets[gpu_type].read_text()))
@@ -118,7 +150,7 @@ def plan_work(
     n, t, p, value = plan.data, plan.tensor, plan.pipeline, model.value_bytes
     if sum(gpus) != n * t * p:
         raise ConfigurationError(f"{plan} on {sum(gpus)} GPUs; expected data x tensor x pipeline GPUs")
-    sheet, (ring_cards, tensor_cards, stages) = _data_sheet(gpu_type), _links(n, t, p, tuple(gpus))
+    sheet, (ring_cards, tensor_cards, stages) = data_sheet(gpu_type), _links(n, t, p, tuple(gpus))
     inside, passes = sheet["bytes_per_second"], 3 + plan.checkpointing
     turns = (1 + (p - 1) / plan.micro_batches) / p  # a stage's share of an iteration, with bubble
     tokens, shard = model.batch / n * model.sequence, model.parameters / (t * p)
@@ -183,7 +215,7 @@ def plan_memory_bytes(model: Transformer, plan: Plan) -> float:
 
 def check_plan(model: Transformer, plan: Plan, gpu_type: str = "a800") -> None:
     """Raise a ConfigurationError unless the plan can split the model and fits into GPUs of a type."""
-    needed, there = plan_memory_bytes(model, plan), _USABLE_MEMORY * _data_sheet(gpu_type)["memory_bytes"]
+    needed, there = plan_memory_bytes(model, plan), _USABLE_MEMORY * data_sheet(gpu_type)["memory_bytes"]
     wrong = {
         f"tensor ranks that divide {model.heads} heads": model.heads % plan.tensor,
         f"at most {model.layers} stages": plan.pipeline > model.layers,
@@ -207,18 +239,23 @@ def fitted_plan(model: Transformer, plan: Plan, gpu_type: str = "a800") -> Plan:
     return splits[-1]
 
 
-#: {(model, plan, GPUs of each server, GPU type): measured seconds of an iteration}
-Measured = Mapping[tuple[str, Plan, tuple[int, ...], str], float]
+def rings_cross(plan: Plan, gpus: Sequence[int]) -> bool:
+    """Return whether rings of data-parallel ranks cross servers with so many `gpus` each."""
+    return _links(plan.data, plan.tensor, plan.pipeline, tuple(gpus))[0] > 0
 
 
 def plan_times(
-    model: Transformer, plan: Plan, gpus: Sequence[int], gpu_type: str, measured: Measured
+    model: Transformer,
+    plan: Plan,
+    gpus: Sequence[int],
+    gpu_type: str = "a800",
+    measured: float | None = None,
 ) -> PlanSeconds:
-    """Return the seconds of a measured row, in the analytic model's parts, or those of the analytic model.
+    """Return the seconds of an iteration by the analytic model, or `measured` ones in its parts.
 
     A plan that does not fit is refused by `check_plan`.
     """
     check_plan(model, plan, gpu_type)
     predicted = plan_seconds(plan_work(model, plan, gpus, gpu_type), plan_constants(model.name))
-    factor = measured.get((model.name, plan, tuple(gpus), gpu_type), predicted.total) / predicted.total
+    factor = 1.0 if measured is None else measured / predicted.total
     return PlanSeconds(predicted.ring_bytes, *(part * factor for part in predicted[1:]))

@@ -1,0 +1,165 @@
+"""Seconds of an iteration by execution plan and placement, as a table.
+
+A plan of a job is a number: its position in `Transformer.plans`, counted from 1. 0 is the fastest plan on the
+GPUs that the job holds, of which some idle where that is faster or no plan divides their number.
+
+A placement counts by its GPUs n, its servers s and m, the fewest GPUs on any of these. On three servers and
+more it stands for the one with these numbers where the other servers are filled one after the other. m = 0
+is the fastest of all m.
+"""
+
+import functools
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringyard.errors import ConfigurationError
+from ringyard.performance.execution_plans import (
+    Plan,
+    Transformer,
+    fitted_plan,
+    named_plan,
+    plan_models,
+    plan_times,
+    rings_cross,
+)
+
+_Split = tuple[int, ...]  # GPUs on each server of a placement, descending
+FASTEST = 0  #: number of the fastest plan
+
+
+def _placement_class(split: _Split) -> tuple[int, int, int]:
+    return sum(split), len(split), min(split)
+
+
+@functools.cache
+def _splits(servers: int, gpus_per_server: int) -> dict[tuple[int, int, int], _Split]:
+    """Return {(n, s, m): the placement that stands for these numbers}, n ascending."""
+    found = {}
+    for count, fewest in itertools.product(range(1, servers + 1), range(1, gpus_per_server + 1)):
+        room = gpus_per_server - fewest  # of each server beside the one with the fewest
+        for more in range((count - 1) * room + 1):
+            full, part = divmod(more, room) if room else (0, 0)
+            split = [gpus_per_server] * full + [fewest + part] * (part > 0)
+            placement = tuple(split + [fewest] * (count - len(split)))
+            found[_placement_class(placement)] = placement
+    return dict(sorted(found.items()))
+
+
+@dataclass(frozen=True, eq=False)
+class PlanTable:
+    """Seconds of an iteration of each model by plan and placement."""
+
+    models: tuple[Transformer, ...]  #: positions are values of `JobTable.plan_model`
+    servers: int  #: most servers of a placement
+    gpus_per_server: int  #: most GPUs on each
+    first: NDArray[np.int64]  #: [models] row of each model's fastest plan. Its other plans follow.
+    #: [n + 1, s + 1, m + 1] column of a placement of n GPUs on s servers, at least m on each. -1: none
+    column: NDArray[np.int64]
+    #: [rows, columns, 2] seconds without rings between servers, and of these alone on their links. inf: the
+    #: plan does not divide the GPUs or fit their memory
+    seconds: NDArray[np.float64]
+    fits: NDArray[np.bool_]  #: [rows, n + 1] whether the plan runs on so many GPUs
+
+    def row(self, model: int, plan: int) -> int:
+        """Return the row of a plan of a model."""
+        return int(self.first[model]) + plan
+
+    def names(self, model: int, gpus: int) -> list[str]:
+        """Return the names of the plans of a model that run on so many GPUs."""
+        named = enumerate(self.models[model].plans, 1)
+        return [f"{number} ({name})" for number, name in named if self.fits[self.row(model, number), gpus]]
+
+
+def _plan_parts(
+    model: Transformer,
+    name: str,
+    splits: list[_Split],
+    gpu_type: str,
+    measured: Mapping[tuple[int, int, int], float],
+) -> NDArray[np.float64]:
+    """Return [splits, 2] `PlanTable.seconds` of a model's plan. Replicas divide the batch evenly.
+
+    `measured` are seconds by (n, s, m). The analytic model has all others.
+    """
+    parts = np.full((len(splits), 2), np.inf)
+    fitted: dict[int, Plan] = {}
+    for gpus in {sum(split) for split in splits if sum(split) <= model.most_gpus}:
+        plan = named_plan(name, gpus)
+        if plan is not None and model.batch % plan.data == 0:
+            try:
+                fitted[gpus] = fitted_plan(model, plan, gpu_type)
+            except ConfigurationError:  # no room in memory, or more ranks than heads, layers or samples
+                continue
+    for i, split in enumerate(splits):
+        if sum(split) in fitted:
+            plan = fitted[sum(split)]
+            found = plan_times(model, plan, split, gpu_type, measured.get(_placement_class(split)))
+            ring = found.ring if rings_cross(plan, split) else 0.0
+            parts[i] = found.total - ring, ring
+    return parts
+
+
+def _add_fastest(rows: NDArray[np.float64], splits: list[_Split]) -> None:
+    """Write the fastest plan of each placement, or of one with fewer GPUs, to the first of a model's rows."""
+    place = {_placement_class(split): i for i, split in enumerate(splits)}
+    for i, split in enumerate(splits):
+        choices = list(rows[1:, i])
+        for k in range(len(split)):
+            fewer = [gpus for gpus in (*split[:k], split[k] - 1, *split[k + 1 :]) if gpus]
+            if fewer and (before := place.get(_placement_class(tuple(fewer)))) is not None:
+                choices.append(rows[0, before])
+        rows[0, i] = min(choices, key=sum)
+
+
+#: (model, plan, GPUs of each server, seconds of an iteration)
+MeasuredRow = tuple[str, str, _Split, float]
+
+
+@functools.cache
+def plan_table(
+    servers: int, gpus_per_server: int, gpu_type: str, measured: tuple[MeasuredRow, ...] = ()
+) -> PlanTable:
+    """Return the table of all models of conf/plan_models, which takes about a second.
+
+    Raises:
+        ConfigurationError: a measured row of an unknown model or plan.
+    """
+    models = tuple(plan_models().values())
+    rows_of: dict[tuple[str, str], dict[tuple[int, int, int], float]] = {
+        (model.name, plan): {} for model in models for plan in model.plans
+    }
+    for name, plan, split, given in measured:
+        if (name, plan) not in rows_of:
+            expected = "a model of conf/plan_models and one of its plans"
+            raise ConfigurationError(f"performance.measured has {name}, {plan}; expected {expected}")
+        rows_of[name, plan][_placement_class(split)] = given
+    known = _splits(servers, gpus_per_server)
+    splits, most = list(known.values()), servers * gpus_per_server
+    column = np.full((most + 1, servers + 1, gpus_per_server + 1), -1)
+    for i, (n, s, m) in enumerate(known):
+        column[n, s, m] = i
+    pairs = sorted({(n, s) for n, s, _ in known})
+    for i, (n, s) in enumerate(pairs, len(splits)):
+        column[n, s, 0] = i
+    tables = []
+    for model in models:
+        rows = np.full((1 + len(model.plans), len(splits) + len(pairs), 2), np.inf)
+        for number, name in enumerate(model.plans, 1):
+            known_rows = rows_of[model.name, name]
+            rows[number, : len(splits)] = _plan_parts(model, name, splits, gpu_type, known_rows)
+        _add_fastest(rows, splits)
+        for n, s in pairs:
+            of_any = rows[:, [one for one in column[n, s, 1:] if one >= 0]]
+            best = of_any.sum(axis=2).argmin(axis=1)
+            rows[:, column[n, s, 0]] = of_any[np.arange(len(rows)), best]
+        tables.append(rows)
+    seconds = np.concatenate(tables)
+    fits = np.zeros((len(seconds), most + 1), np.bool_)
+    for n, s in pairs:
+        fits[:, n] |= np.isfinite(seconds[:, column[n, s, 0], 0])
+    first = np.cumsum([0, *map(len, tables[:-1])])
+    return PlanTable(models, servers, gpus_per_server, first, column, seconds, fits)

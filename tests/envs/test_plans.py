@@ -1,0 +1,290 @@
+"""Jobs with execution plans: their table of seconds, and what the engine makes of it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from conftest import leaf
+from ringyard import Allocation, Cluster, ClusterEnv, JobTable, PlacementPlan, Simulator, ideal
+from ringyard.allocator import Allocator
+from ringyard.bounds.lower_bounds import simulation_bounds
+from ringyard.errors import ConfigurationError, PlacementError, WorkloadError
+from ringyard.performance import plans
+from ringyard.performance.execution_plans import (
+    fitted_plan,
+    named_plan,
+    plan_constants,
+    plan_seconds,
+    plan_work,
+)
+from ringyard.placement import consolidate
+from ringyard.restart import constant
+from ringyard.sim.speeds import BatchRule, isolated_iteration_seconds, speed_table
+from ringyard.workloads import PlanMix
+from ringyard_baselines.policies.allocating import AllocatingScheduler
+from ringyard_baselines.scheduler import run
+
+MODEL = plans()
+TABLE = MODEL.plans
+NAMES = [model.name for model in TABLE.models]
+CLUSTER = Cluster.homogeneous(8, 8)
+
+
+def number(model, plan):
+    """Numbers of a model and of its plan."""
+    position = NAMES.index(model)
+    return position, TABLE.models[position].plans.index(plan) + 1 if plan else 0
+
+
+def jobs_of(*chosen, seconds=1000.0, **columns):
+    """A job for each (model, plan, GPUs), all at 0 s."""
+    models, numbers = zip(*(number(model, plan) for model, plan, _ in chosen), strict=True)
+    gpus = [one[2] for one in chosen]
+    jobs = JobTable.from_columns(np.zeros(len(gpus)), gpus, np.full(len(gpus), seconds))
+    return replace(jobs, plan_model=np.array(models), plan=np.array(numbers), **columns)
+
+
+def elastic(jobs, least, most):
+    return replace(jobs, min_gpus=np.full(len(jobs), least), max_gpus=np.full(len(jobs), most))
+
+
+def started(jobs, performance=MODEL, restart=None):
+    sim = Simulator(CLUSTER, jobs, performance, restart)
+    sim.advance()
+    return sim
+
+
+def row(sim, field):
+    return sim.state.jobs[field][0, :-1].tolist()
+
+
+def predicted(model, plan, split):
+    """Seconds of an iteration and of its rings, straight from the analytic model."""
+    known = TABLE.models[NAMES.index(model)]
+    work = plan_work(known, fitted_plan(known, named_plan(plan, sum(split))), split)
+    return plan_seconds(work, plan_constants(model))
+
+
+@pytest.mark.parametrize(
+    ("model", "plan", "split"),
+    [
+        ("bert", "ga", (1,)),
+        ("bert", "zero-dp", (8,)),
+        ("vit", "ga", (5, 3)),
+        ("gpt2", "t5p2", (5, 5)),
+        ("llama7", "t4p2", (8, 8)),
+        ("llama30", "t4p3", (8, 8, 8, 8, 8, 8)),
+        ("t5", "t2p2", (4, 4, 4, 4)),
+    ],
+)
+def test_a_job_takes_what_the_analytic_model_says_of_its_places(model, plan, split):
+    sim = started(jobs_of((model, plan, sum(split))))
+    sim.apply([Allocation(0, [8 * s + g for s, count in enumerate(split) for g in range(count)])])
+    assert row(sim, "iteration_seconds")[0] == pytest.approx(predicted(model, plan, split).total, rel=1e-12)
+    assert row(sim, "fewest_gpus") == [min(split)]
+
+
+def test_an_unequal_placement_stands_for_one_with_the_same_servers():
+    """(7, 6, 5) counts as 18 GPUs on 3 servers with at least 5: as (8, 5, 5)."""
+    sim = started(elastic(jobs_of(("llama7", "", 18)), 1, 64))
+    sim.apply([Allocation(0, [*range(7), *range(8, 14), *range(16, 21)])])
+    position = NAMES.index("llama7")
+    seconds = TABLE.seconds[TABLE.row(position, 0), TABLE.column[18, 3, 5]].sum()
+    assert row(sim, "iteration_seconds") == [pytest.approx(seconds)]
+
+
+def test_the_fastest_plan_is_never_slower_on_more_gpus_and_is_one_of_the_plans():
+    for position, model in enumerate(TABLE.models):
+        first = TABLE.row(position, 0)
+        fits = np.flatnonzero(TABLE.fits[first])
+        best = [TABLE.seconds[first, TABLE.column[n, -(-n // 8), 0]].sum() for n in fits]
+        assert (np.diff(best) <= 1e-12).all(), model.name
+        named = TABLE.seconds[first + 1 : first + 1 + len(model.plans)]
+        assert (np.diff(fits) == 1).all()  # and runs on all numbers from the fewest on
+        here = TABLE.column[8, 1, 8]
+        assert TABLE.seconds[first, here].sum() <= named[:, here].sum(axis=1).min()
+
+
+def test_gpus_that_no_plan_divides_idle():
+    sim = started(elastic(jobs_of(("bert", "", 4)), 1, 8))
+    sim.apply([Allocation(0, range(5))])
+    assert row(sim, "num_gpus") == [5]
+    assert row(sim, "iteration_seconds") == [
+        pytest.approx(
+            min(predicted("bert", plan, (4,)).total for plan in ("ga", "gc", "zero-dp", "zero-offload"))
+        )
+    ]
+
+
+def test_measured_seconds_replace_those_of_the_analytic_model():
+    seconds = predicted("bert", "ga", (4, 4))
+    known = plans(measured={"bert": {"ga": {"44": 3 * seconds.total}}})
+    sim = started(jobs_of(("bert", "ga", 8), ("bert", "zero-dp", 8)), known)
+    sim.apply([Allocation(0, (0, 1, 2, 3, 8, 9, 10, 11))])
+    assert row(sim, "iteration_seconds")[0] == pytest.approx(3 * seconds.total)
+    assert row(sim, "link_load")[0] == pytest.approx(seconds.ring / seconds.total)
+    with pytest.raises(ConfigurationError, match=r"performance\.measured has bert, t2p1"):
+        plans(measured={"bert": {"t2p1": {"2": 1.0}}})
+
+
+def test_a_plan_that_does_not_fit_is_refused():
+    ranges = {"min_gpus": np.array([24, 1]), "max_gpus": np.array([48, 8])}
+    sim = started(jobs_of(("llama30", "t4p6", 24), ("bert", "ga", 2), **ranges))
+    gpus = list(range(32))
+    with pytest.raises(PlacementError, match=r"\(llama30\) is given plan 6 on 32 GPUs; .* 2 \(t4p4\), or 0"):
+        sim.apply([Allocation(0, gpus, plan=6)])
+    with pytest.raises(PlacementError, match="is given plan 9 on 2 GPUs; expected one that divides them"):
+        sim.apply([Allocation(1, (0, 1), plan=9)])
+    with pytest.raises(PlacementError, match="plan is -1"):
+        sim.apply([Allocation(1, (0, 1), plan=-1)])
+    sim.apply([Allocation(0, gpus, plan=2)])
+    assert row(sim, "plan") == [2, number("bert", "ga")[1]]
+
+
+def test_without_a_plan_a_job_keeps_the_one_asked_for_or_has_the_fastest_on_other_gpus():
+    sim = started(elastic(jobs_of(("bert", "zero-dp", 2)), 1, 8))
+    sim.apply([Allocation(0, (0, 1))])
+    assert row(sim, "plan") == [3]
+    sim.apply([Allocation(0, range(4))])
+    assert row(sim, "plan") == [0]
+    sim.apply([Allocation(0)])
+    assert row(sim, "plan") == [3]
+
+
+def test_a_change_of_plan_costs_the_pause_of_a_resize():
+    sim = started(jobs_of(("bert", "ga", 2)), restart=constant(30.0, 7.0))
+    sim.apply([Allocation(0, (0, 1))])
+    sim.apply([Allocation(0, (0, 1), plan=1)])  # as it is
+    assert (row(sim, "pause_ends_seconds"), row(sim, "num_resizes")) == ([0.0], [0])
+    sim.apply([Allocation(0, (0, 1), plan=3)])
+    assert (row(sim, "pause_ends_seconds"), row(sim, "num_resizes")) == ([7.0], [1])
+
+
+def test_rings_between_servers_share_links_and_others_do_not():
+    chosen = [("bert", "ga", 4), ("bert", "ga", 4), ("llama7", "t4p2", 8)]
+    sim = started(jobs_of(*chosen))
+    sim.apply([Allocation(0, (0, 1, 8, 9))])
+    alone = row(sim, "iteration_seconds")[0]
+    sim.apply([Allocation(2, (2, 3, 4, 5, 10, 11, 12, 13))])  # a stage on each server: no ring leaves one
+    assert row(sim, "link_load")[2] == 0.0
+    assert row(sim, "iteration_seconds")[0] == alone
+    sim.apply([Allocation(1, (6, 7, 14, 15))])
+    seconds = predicted("bert", "ga", (2, 2))
+    share = seconds.ring / seconds.total
+    assert row(sim, "link_load")[1] == pytest.approx(share)
+    assert row(sim, "iteration_seconds")[0] == pytest.approx(seconds.total + share * seconds.ring)
+    assert started(jobs_of(*chosen), plans(contention="none")).state.clusters["network"][0] == 0
+
+
+def test_speeds_by_gpus_are_those_of_the_fastest_plan():
+    sim = started(elastic(jobs_of(("llama7", "zero-offload", 8)), 1, 64))
+    view = sim.view()
+    table = speed_table(view, BatchRule.ASKED, plan=0)
+    here = [
+        TABLE.seconds[TABLE.row(NAMES.index("llama7"), 0), TABLE.column[n, -(-n // 8), 0]].sum()
+        for n in (4, 8, 12)
+    ]
+    assert 1 / table.speed[0, [4, 8, 12]] == pytest.approx(here)
+    asked = speed_table(view, BatchRule.ASKED)
+    assert 1 / asked.speed[0, 8] == pytest.approx(predicted("llama7", "zero-offload", (8,)).total)
+    assert asked.speed[0, 4] == table.speed[0, 4]
+    one = isolated_iteration_seconds(view, np.array([0]), num_gpus=8, plan=number("llama7", "t8p1")[1])
+    assert one == pytest.approx(predicted("llama7", "t8p1", (8,)).total)
+
+
+def test_plans_on_a_copy_resize_to_the_fastest():
+    sim = started(elastic(jobs_of(("bert", "ga", 4)), 1, 8))
+    sim.apply([Allocation(0, range(4))])
+    moved = PlacementPlan(sim.view()).migrate(consolidate(), 0, [Allocation(0, (0, 1))])
+    assert (len(moved.gpu_ids), moved.plan) == (2, 0)
+    sim.apply([moved])
+
+
+def test_the_allocator_runs_jobs_in_their_fastest_plan():
+    sim = started(elastic(jobs_of(("llama7", "zero-offload", 8)), 1, 64))
+    scheduler = AllocatingScheduler(Allocator())
+    scheduler.reset(sim.cluster, sim.jobs, np.random.default_rng(0))
+    (allocation,) = scheduler.decide(sim.view(scheduler.observability))
+    assert allocation.plan == 0
+    sim.apply([allocation])
+    assert row(sim, "iteration_seconds")[0] < predicted("llama7", "zero-offload", (8,)).total / 2
+
+
+def test_what_does_not_go_together_is_refused():
+    jobs = jobs_of(("bert", "ga", 2))
+    with pytest.raises(ConfigurationError, match="expected performance=plans"):
+        Simulator(CLUSTER, jobs, ideal())
+    with pytest.raises(ConfigurationError, match="job 0 has no execution plans"):
+        Simulator(CLUSTER, JobTable.from_columns([0.0], [2], [1.0]), MODEL)
+    for cluster in (
+        Cluster.homogeneous(9, 8),
+        Cluster.homogeneous(2, 9),
+        Cluster.homogeneous(2, 8, jobs_per_gpu=2),
+    ):
+        with pytest.raises(ConfigurationError, match="up to 8 servers of 8 GPUs"):
+            Simulator(cluster, jobs, MODEL)
+    for name, value, said in (
+        ("plan_model", 99, "plan_model 99; expected below 7"),
+        ("plan", 5, "plan 5; expected one of its model"),
+    ):
+        with pytest.raises(WorkloadError, match=said):
+            Simulator(CLUSTER, replace(jobs, **{name: np.array([value])}), MODEL)
+    with pytest.raises(WorkloadError, match="plan 6; expected one that fits on its num_gpus"):
+        Simulator(CLUSTER, jobs_of(("llama30", "t4p6", 40)), MODEL)
+    with pytest.raises(WorkloadError, match="min_gpus 1; expected a number on which one of its plans fits"):
+        Simulator(CLUSTER, elastic(jobs_of(("llama30", "t4p6", 24)), 1, 48), MODEL)
+    sim = Simulator(CLUSTER, JobTable.from_columns([0.0], [2], [1.0]), ideal())
+    sim.advance()
+    with pytest.raises(PlacementError, match="given plan 1; expected none"):
+        sim.apply([Allocation(0, (0, 1), plan=1)])
+
+
+def test_a_mix_draws_models_and_plans_by_weight():
+    mix = PlanMix({2: {"bert/ga": 3, "gpt2/zero-dp": 1}, 40: {"llama30/t4p5": 1}})
+    jobs = JobTable.from_columns(np.zeros(4000), np.repeat([2, 40], [3000, 1000]), np.ones(4000))
+    found = mix.assign(jobs, np.random.default_rng(0))
+    found.check(CLUSTER)
+    bert, ga = number("bert", "ga")
+    assert (found.plan_model[:3000] == bert).mean() == pytest.approx(0.75, abs=0.03)
+    assert (found.plan[found.plan_model == bert] == ga).all()
+    large = found.plan_model == NAMES.index("llama30")
+    assert large.sum() == 1000
+    least = np.argmax(TABLE.fits[TABLE.row(NAMES.index("llama30"), 0)])
+    assert set(found.min_gpus[large]) == {least}
+    assert set(found.max_gpus[large]) == {64}
+    rigid = replace(mix, elastic=False).assign(jobs, np.random.default_rng(0))
+    assert (rigid.min_gpus == rigid.num_gpus).all()
+    with pytest.raises(ConfigurationError, match="expected 4 GPUs, too"):
+        mix.assign(JobTable.from_columns([0.0], [4], [1.0]), np.random.default_rng(0))
+    for name in ("bert/t2p1", "nope/ga", "llama30/t4p6"):
+        with pytest.raises(ConfigurationError, match="which fits on 8 GPUs"):
+            PlanMix({8: {name: 1}}).assign(JobTable.from_columns([0.0], [8], [1.0]), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    "name", ["srtf", "srsf", "tiresias", "morphling", "allocator", "pollux", "afs_l", "optimus"]
+)
+def test_schedulers_finish_jobs_with_plans_above_the_bound(name):
+    workload = leaf("workload", "plans", "workload.base.num_jobs=30")
+    jobs = workload.sample(CLUSTER, np.random.default_rng(1))
+    sim = Simulator(CLUSTER, jobs, MODEL, constant(30.0), seed=0)
+    bound = simulation_bounds(sim).mean_jct
+    run(sim, leaf("scheduler", name), np.random.default_rng(0))
+    assert sim.done
+    assert sim.metrics().mean_jct >= bound * (1 - 1e-9)
+    if name in ("srtf", "srsf", "tiresias"):  # with the plan asked for
+        assert (sim.state.jobs["num_resizes"] == 0).all()
+
+
+@pytest.mark.parametrize("form", [None, "jobs", "weights", "queue"])
+def test_the_environment_has_all_forms(form):
+    chosen = {} if form is None else {"form": form}
+    env = ClusterEnv(experiment="plans", num_workloads=2, **chosen)
+    _, info = env.reset(seed=0)
+    done = False
+    while not done:
+        numbers = env.action_space.dtype == np.float32
+        action = np.zeros(env.action_space.shape, np.float32) if numbers else info["action_mask"].argmax()
+        _, _, done, _, info = env.step(action)
+    assert info["num_finished"] == 160
