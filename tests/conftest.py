@@ -142,6 +142,8 @@ def random_action(space, mask, rng):
 
 
 def experiment_ids():
-    """{id: experiment}, without the ids of forms."""
+    """{id: experiment}, one id of each: that without a form, or else that of the form jobs."""
     found = environment_arguments()
-    return {name: made["experiment"] for name, made in found.items() if "form" not in made}
+    jobs = {name: made["experiment"] for name, made in found.items() if made.get("form") == "jobs"}
+    plain = {name: made["experiment"] for name, made in found.items() if "form" not in made}
+    return plain | {name: one for name, one in jobs.items() if one not in plain.values()}

@@ -76,6 +76,8 @@ def pages() -> dict[str, str]:
     """{name: page}, with an index of them."""
     ids = {"cluster": "Cluster-v0"}
     found_ids = environment_arguments().items()
+    # of an experiment without an id of its own, the base of its forms' ids
+    ids |= {made["experiment"]: name.rsplit("/", 1)[1].rsplit("-", 2)[0] for name, made in found_ids}
     ids |= {made["experiment"]: name.partition("/")[2] for name, made in found_ids if "form" not in made}
     found = {name: _described(name, id_) for name, id_ in ids.items()}
     others = [one for one in leaves("experiment") if one.name not in ids]
@@ -101,7 +103,7 @@ def _described(name: str, id_: str) -> dict[str, Any]:
         "experiment": name,
         "forms": forms,
         "items": _ITEMS,
-        "replaced": f"ringyard/{id_}" if found else "",
+        "replaced": f"ringyard/{id_}" if found and f"ringyard/{id_}" in made else "",
         "learner": own if own in {one.name for one in leaves("agent")} else "ppo_weights",
         "title": title,
         "summary": described.summary,

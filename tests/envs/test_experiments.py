@@ -54,14 +54,14 @@ def test_experiments_pass_the_checkers_and_finish(name):
         assert total == pytest.approx(-blocked / len(table))
         return
     mean_run_time = batch.state.jobs["isolated_seconds"][0, : len(table)].mean()
-    assert total == pytest.approx(-info["episode_jct"] / mean_run_time, rel=1e-6)
+    summed = len(table) if name.endswith("-Jobs-v0") else 1  # reward=total_jct
+    assert total == pytest.approx(-summed * info["episode_jct"] / mean_run_time, rel=1e-6)
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_command_and_gymnasium_have_one_world(name):
-    configs = [
-        composed(command, f"experiment={EXPERIMENTS[name]}") for command in ("train", "compare", "simulate")
-    ]
+    words = [f"experiment={EXPERIMENTS[name]}", *["form=jobs"] * name.endswith("-Jobs-v0")]
+    configs = [composed(command, *words) for command in ("train", "compare", "simulate")]
     groups = ("cluster", "workload", "performance", "restart", "failures", "action", "observation", "reward")
     worlds = [{group: to_plain(config[group]) for group in groups} for config in configs]
     assert worlds[0] == worlds[1] == worlds[2]
@@ -84,11 +84,9 @@ def test_ids_are_those_of_the_yamls():
     experiments = {
         file.stem: yaml.safe_load(file.read_text()) for file in (CONF / "experiment").glob("*.yaml")
     }
-    named = {
-        f"ringyard/{one['environment_id']}": file
-        for file, one in experiments.items()
-        if one.get("environment_id")
-    }
+    given = {one.get("environment_id"): file for file, one in experiments.items()}
+    versioned = {name if "-v" in name else f"{name}-Jobs-v0": file for name, file in given.items() if name}
+    named = {f"ringyard/{name}": file for name, file in versioned.items()}
     assert named == EXPERIMENTS
     assert set(named) <= set(gymnasium.registry)
 

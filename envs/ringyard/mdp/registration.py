@@ -12,7 +12,8 @@ _BENCHMARK = "benchmark: true"
 def environment_arguments() -> dict[str, dict[str, str]]:
     """{id: arguments of `ClusterEnv`} by the lines `environment_id: ID`, without the time of parsing yamls.
 
-    An experiment with the line `benchmark: true` has an id `NAME-FORM-v0` for each yaml in `conf/form`, too.
+    An experiment with an id without a version has an id `NAME-FORM-v0` for each yaml in `conf/form` instead.
+    With the line `benchmark: true` it has both.
     """
     forms = sorted(file.stem for file in (config_folder() / "form").glob("*.yaml"))
     found: dict[str, dict[str, str]] = {}
@@ -30,10 +31,10 @@ def environment_arguments() -> dict[str, dict[str, str]]:
                 f"conf/experiment has {first}.yaml and {file.name}, both with environment_id: {name};"
                 " expected ids of their own"
             )
-        if _BENCHMARK in lines:
-            base = name.rpartition("-v")[0]
+        base, _, version = name.partition("-v")
+        if not version or _BENCHMARK in lines:
             variants |= {f"ringyard/{base}-{form.capitalize()}-v0": {**made, "form": form} for form in forms}
-    return found | variants
+    return {name: made for name, made in found.items() if "-v" in name} | variants
 
 
 def register_environments() -> None:
