@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
-from ringyard import Allocation, Cluster, Fabric, JobSpec, JobTable, Simulator, ideal, ring_contention
+from ringyard import Allocation, Cluster, Fabric, JobTable, Simulator, ideal, ring_contention
 from ringyard.compiled import FloatVector, Int32Vector, implements
 from ringyard.errors import WorkloadError
 from ringyard.failures import Failures, no_failures
@@ -38,7 +38,9 @@ def rings(alpha=0.2745, xi_1=1.0, xi_2=0.01, inter=1.0e9, intra=40.0e9, reductio
 
 def specs(*jobs):
     """Jobs of (GPUs, model), all at time 0, 100 s each."""
-    return JobTable.from_specs([JobSpec(0.0, gpus, 100.0, model) for gpus, model in jobs])
+    gpus, models = zip(*jobs, strict=True)
+    table = JobTable.from_columns(np.zeros(len(jobs)), gpus, np.full(len(jobs), 100.0))
+    return table.with_models(np.array([model_id(model) for model in models]))
 
 
 def arrived(cluster, jobs, performance, **options):

@@ -3,7 +3,6 @@
 from ringyard.cluster import Cluster as Cluster
 from ringyard.errors import RingyardError as RingyardError
 from ringyard.fabric import Fabric as Fabric
-from ringyard.jobs import JobSpec as JobSpec
 from ringyard.jobs import JobTable as JobTable
 from ringyard.mdp.actions import Actions as Actions
 from ringyard.mdp.actions import Scores as Scores

@@ -1,4 +1,4 @@
-"""`JobTable`: jobs as arrays, one per attribute. `JobSpec`: one job, for tables written by hand."""
+"""`JobTable`: jobs as arrays, one per attribute."""
 
 import functools
 import itertools
@@ -11,25 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from ringyard.checks import NumberRange, shown
 from ringyard.cluster import Cluster
-from ringyard.errors import ConfigurationError, WorkloadError
+from ringyard.errors import WorkloadError
 from ringyard.observability import COLUMNS, Observability, check_column
-from ringyard.profiles import catalogue, model_id, profile_values
+from ringyard.profiles import catalogue, profile_values
 from ringyard.resources import RESOURCES
 from ringyard.state.records import JobKind, JobOutcome, LossCurve
-
-
-@dataclass(frozen=True)
-class JobSpec:
-    """One job, for `JobTable.from_specs`."""
-
-    submit_seconds: float  #: arrival time
-    num_gpus: int  #: GPUs, and ring workers, that it asks for. It holds all of them or none.
-    duration_seconds: float  #: isolated run time on consolidated GPUs
-    model: str = "resnet50"  #: name of a profile in `ringyard.profiles.catalogue()`
-    job_id: int | str | None = None  #: the user's own number or text. None: position in the list.
-    vc: str = ""  #: virtual cluster. "": unknown.
-    user: str = ""  #: user that submits it. "": unknown.
-
 
 _Whole = NDArray[np.int64]
 _Float = NDArray[np.float64]
@@ -282,22 +268,6 @@ class JobTable:
         table = cls(np.arange(len(submit)), submit, gpus, duration, **columns, past=_NO_HISTORY)
         table.check()
         return table
-
-    @classmethod
-    def from_specs(cls, specs: Sequence[JobSpec]) -> Self:
-        """Create a table of jobs in the given order, which has ascending submission times.
-
-        Raises:
-            WorkloadError: a model that is not in the catalogue, or a value out of its range.
-        """
-        try:
-            models = np.array([model_id(spec.model) for spec in specs], dtype=np.int64)
-        except ConfigurationError as error:
-            raise WorkloadError(str(error)) from error
-        fields = ("submit_seconds", "num_gpus", "duration_seconds", "job_id", "vc", "user")
-        columns = {name: [getattr(spec, name) for spec in specs] for name in fields}
-        columns["job_id"] = [i if given is None else given for i, given in enumerate(columns["job_id"])]
-        return cls.from_columns(**columns).with_models(models)
 
     def __len__(self) -> int:
         return len(self.submit_seconds)

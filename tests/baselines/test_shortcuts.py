@@ -71,7 +71,6 @@ def test_gavel_skips_no_job_that_it_could_start(monkeypatch):
 
     swift = played(make, 12)
     monkeypatch.setattr(gavel, "_one_type_shares", lambda *_: None)
-    monkeypatch.setattr(Gavel, "_is_pack", lambda *_: False)
     monkeypatch.setattr(Gavel, "_free_by_type", lambda *_: [10**6] * 9)
     assert swift == played(make, 12)
 

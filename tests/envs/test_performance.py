@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from ringyard import Allocation, Cluster, JobSpec, JobTable, Simulator, ring_contention
+from ringyard import Allocation, Cluster, JobTable, Simulator, ring_contention
 from ringyard.errors import ConfigurationError
 from ringyard.performance.ring import (
     contended_bandwidth,
@@ -14,7 +14,7 @@ from ringyard.performance.ring import (
     ring_seconds,
 )
 from ringyard.profiles import catalogue, profile
-from small_simulations import rings
+from small_simulations import rings, specs
 
 INF = float("inf")
 
@@ -55,7 +55,7 @@ def test_effective_contenders_never_below_one():
 
 def test_two_spread_jobs_share_a_link_by_hand():
     performance = ring_contention(1e9, 1e12, INF, 0.5, 1.0, 0.25)
-    jobs = JobTable.from_specs([JobSpec(0.0, 2, 100.0, "vgg16"), JobSpec(0.0, 2, 100.0, "vgg16")])
+    jobs = specs((2, "vgg16"), (2, "vgg16"))
     sim = Simulator(Cluster.homogeneous(2, 3), jobs, performance)
     sim.advance()
     sim.apply([Allocation(0, (0, 3)), Allocation(1, (1, 4))])
@@ -89,7 +89,7 @@ def test_four_spread_jobs_slow_down_more_than_the_published_run():
     performance = rings(xi_2=0.0)
     slowdowns = {}
     for name in ("vgg16", "resnet50"):
-        jobs = JobTable.from_specs([JobSpec(0.0, 4, 100.0, name)] * 4)
+        jobs = specs(*[(4, name)] * 4)
         sim = Simulator(Cluster.homogeneous(4, 4), jobs, performance)
         sim.advance()
         sim.apply([Allocation(j, (j, 4 + j, 8 + j, 12 + j)) for j in range(4)])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ringyard import Allocation, Cluster, JobTable, Simulator, ideal
-from ringyard.bounds import lower_bounds
+from ringyard.bounds import simulation_bounds
 from ringyard.errors import ConfigurationError, PlacementError, SchedulerError, WorkloadError
 from ringyard.performance import composite
 from ringyard.placement import consolidate, first_fit, least_contended, lwf, pack, spread
@@ -272,17 +272,21 @@ def test_metrics_by_hand():
 
 
 def test_bounds_by_hand():
-    bounds = lower_bounds(np.array([0.0, 1.0]), np.array([10.0, 2.0]), np.array([20.0, 2.0]), 2)
+    jobs = JobTable.from_columns([0.0, 1.0], [2, 1], [10.0, 2.0])
+
+    def bounds_of(*acceptable):
+        some = replace(jobs, acceptable_jct=np.array(acceptable))
+        return simulation_bounds(Simulator(Cluster.homogeneous(1, 2), some, ideal()))
+
+    bounds = bounds_of(np.inf, np.inf)
     assert bounds.isolated_mean_jct == 6.0
     # one machine, works 10 and 1: the short one preempts at 1 and ends at 2, the long one at 11
     assert bounds.pooled_mean_jct == pytest.approx((11 + 1) / 2)
     assert bounds.makespan == 11.0
     # without the long job the mean is the short one's; the long one is not done without
-    long, short = np.array([True, False]), np.array([False, True])
-    submit, work = np.array([0.0, 1.0]), np.array([20.0, 2.0])
-    free = lower_bounds(submit, np.array([10.0, 2.0]), work, 2, long)
+    free = bounds_of(100.0, np.inf)
     assert (free.isolated_mean_jct, free.pooled_mean_jct, free.makespan) == (2.0, 1.0, 3.0)
-    kept = lower_bounds(submit, np.array([10.0, 2.0]), work, 2, short)
+    kept = bounds_of(np.inf, 100.0)
     assert (kept.isolated_mean_jct, kept.pooled_mean_jct, kept.makespan) == (6.0, 6.0, 10.0)
 
 

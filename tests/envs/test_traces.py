@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from conftest import shared
-from ringyard import Allocation, Cluster, JobSpec, JobTable, Simulator, ideal
+from ringyard import Allocation, Cluster, JobTable, Simulator, ideal
 from ringyard.errors import ConfigurationError, WorkloadError, WorkloadWarning
 from ringyard.observability import Observability
 from ringyard.sim.metrics import job_times
@@ -320,8 +320,8 @@ def test_jobs_that_are_added_leave_ids_alone():
 
 
 def test_text_columns_refuse_what_is_none():
-    specs = JobTable.from_specs([JobSpec(0.0, 1, 5.0, job_id="a", vc="v"), JobSpec(1.0, 1, 5.0, user="u")])
-    assert (specs.job_id.tolist(), specs.vc.tolist(), specs.user.tolist()) == (
+    mixed = JobTable.from_columns([0.0, 1.0], [1, 1], [5.0, 5.0], ["a", 1], ["v", ""], ["", "u"])
+    assert (mixed.job_id.tolist(), mixed.vc.tolist(), mixed.user.tolist()) == (
         ["a", "1"],
         ["v", ""],
         ["", "u"],

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from conftest import leaf
-from ringyard import Cluster, JobSpec, JobTable
+from ringyard import Cluster, JobTable
 from ringyard.errors import ConfigurationError, WorkloadError, WorkloadWarning
 from ringyard.jobs import HistoricalJobs
 from ringyard.workloads import (
@@ -165,14 +165,6 @@ def test_load_scaling_of_a_window():
     scaled = scale_to_load(table(), cluster, 2.0)
     work = (scaled.num_gpus * scaled.duration_seconds).sum()
     assert work / (16 * scaled.submit_seconds[-1]) == pytest.approx(2.0)
-
-
-def test_job_specs():
-    jobs = JobTable.from_specs([JobSpec(0.0, 2, 60.0, "vgg16", 42), JobSpec(1.0, 1, 5.0)])
-    assert jobs.job_id.tolist() == [42, 1]
-    assert jobs.gradient_bytes[0] == 526.4e6
-    with pytest.raises(WorkloadError, match="unknown model"):
-        JobTable.from_specs([JobSpec(0.0, 1, 1.0, "nope")])
 
 
 def test_helios_release_shape(tmp_path):

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csc_array
 
-from ringyard import Allocation, Cluster, JobTable, PlacementPlan, PlacementRule, SchedulingView, pack
+from ringyard import Allocation, Cluster, JobTable, PlacementPlan, PlacementRule, SchedulingView
 from ringyard.checks import Positive, checked
 from ringyard.observability import Observability
 from ringyard.sim.speeds import isolated_iteration_seconds
@@ -18,8 +18,6 @@ from ringyard_baselines.tools.time_slots import TimeSlots
 
 #: with fewer jobs the solver keeps more than two variables, so that the program cannot be reduced
 _MIN_JOBS_FOR_REDUCTION = 24
-
-_PACK = pack()
 
 
 def max_min_shares(
@@ -135,12 +133,6 @@ class Gavel(Scheduler):
         wanted = np.array([pair for pair in chosen.items() if pair[0] not in held], dtype=np.int64)
         pairs = np.concatenate([wanted.reshape(-1, 2), self._by_priority()])
         sizes = view.column("asked_gpus")[pairs[:, 0]]
-        if self._is_pack(view.cluster):
-            of_type = pairs[np.logical_and.accumulate(pairs[:, 1] != self._mixed), 0]
-            hopeful = of_type[sizes[: len(of_type)] <= plan.num_free_gpus]
-            started = plan.start(_PACK, [job for job in dict.fromkeys(hopeful.tolist()) if job not in held])
-            allocations += started
-            held |= {allocation.job for allocation in started}
         room = self._free_by_type(plan)
         for i in np.flatnonzero(sizes <= np.array(room)[pairs[:, 1]]).tolist():
             job, gpu_type = pairs[i].tolist()
@@ -189,10 +181,6 @@ class Gavel(Scheduler):
         urgency = np.where(shares > 0, shares / np.maximum(self._received[jobs], 1e-9), 0.0)
         row, gpu_type = np.divmod(np.argsort(-urgency, axis=None, kind="stable"), shares.shape[1])
         return np.stack([jobs[row], gpu_type], axis=1)
-
-    def _is_pack(self, cluster: Cluster) -> bool:
-        """Return whether `_place` does what the rule `pack` does, which starts many jobs at once."""
-        return self._mixed == 1 and not cluster.cores_per_server and not cluster.ram_bytes_per_server
 
     def _free_by_type(self, plan: PlacementPlan) -> list[int]:
         """Return [types + 1] free GPUs of each type, then GPUs for jobs on mixed types."""

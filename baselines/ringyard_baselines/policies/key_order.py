@@ -87,7 +87,6 @@ class KeyOrder:
     running: Int32Vector
     in_running: Int32Vector  #: [jobs] 1: `running` has the job
     reads: Int32Vector  #: [jobs] jobs of which the keys are being read, in order
-    entering: Int32Vector  #: [jobs] scratch: those of them that go to a queue
     stale: Int32Vector  #: [jobs] jobs of which the next decision reads the keys
     is_stale: Int32Vector  #: [jobs] 1: `stale` has the job
     starting: Int32Vector  #: [jobs] jobs that the decision starts, in order
@@ -107,7 +106,7 @@ def empty_order(num_gpus: NDArray[np.int32], key_changes: int) -> KeyOrder:
     sizes = np.bincount(queue_of, minlength=1)
     counts = Counters.zeros(1)
     counts["read_seconds"], counts["decided_seconds"] = -np.inf, -np.inf
-    lists = "status running in_running reads entering stale is_stale starting stopping"
+    lists = "status running in_running reads stale is_stale starting stopping"
     return KeyOrder(
         keys=np.zeros(jobs),
         ties=np.zeros(jobs, np.int64),
@@ -339,7 +338,6 @@ def _read_keys(state: State, b: int, order: KeyOrder, priority: PriorityRule, no
         if order.new_keys[j] < order.keys[j]:
             counts.highest_tie += 1
             order.ties[j] = counts.highest_tie
-    entering = 0
     for i in range(counts.num_reads - 1, -1, -1):
         j = order.reads[i]
         if order.new_keys[j] > order.keys[j]:
@@ -351,11 +349,7 @@ def _read_keys(state: State, b: int, order: KeyOrder, priority: PriorityRule, no
         if order.status[j] == _ABSENT and state.jobs[b, j].status == JobStatus.RUNNING:
             _add_running(order, j)
         if order.status[j] != _RUNNING:
-            order.entering[entering] = j
-            entering += 1
-    _sort_last_first(order, order.entering[:entering])
-    for j in order.entering[:entering]:  # the last first: it is at the beginning of its queue
-        _enter_queue(order, j)
+            _enter_queue(order, j)
 
 
 @kernel

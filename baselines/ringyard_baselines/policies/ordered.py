@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,6 @@ from ringyard.sim.engine.lifecycle import start
 from ringyard.sim.engine.livelock import raise_if_livelocked
 from ringyard.state.arrays import State, waiting_at
 from ringyard_baselines.scheduler import Scheduler
-from ringyard_baselines.tools.demand_classes import start_by_demand_class
 
 
 @kernel
@@ -138,10 +136,15 @@ class OrderedScheduler(Scheduler):
         if self.reserve_unplaced:
             return self._decide_reserving(view, rows)
         plan = PlacementPlan(view)
-        classes = view.column("demand_class")[rows]
-        if self.strict:
-            classes = np.zeros_like(classes)  # one class: no job overtakes
-        return start_by_demand_class(rows, classes, partial(plan.place, self.placement))
+        if not self.strict:
+            return plan.start(self.placement, rows)
+        allocations = []
+        for job in rows.tolist():
+            allocation = plan.place(self.placement, job)
+            if allocation is None:
+                break
+            allocations.append(allocation)
+        return allocations
 
     def _decide_reserving(self, view: SchedulingView, rows: NDArray[np.int32]) -> Sequence[Allocation]:
         plan = PlacementPlan(view)

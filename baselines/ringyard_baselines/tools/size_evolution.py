@@ -13,12 +13,8 @@ from ringyard.compiled import (
     IntVector,
     UIntVector,
     kernel,
-    u8,
 )
-from ringyard.state.random_numbers import bits_ahead, next_uniform, skip
-
-#: genes per block. Loops over a block have no early exit, so that the compiler can vectorise them
-_BLOCK = 64
+from ringyard.state.random_numbers import next_uniform
 
 
 class SizeOptions(NamedTuple):
@@ -36,7 +32,7 @@ class SizeOptions(NamedTuple):
 class _Population(NamedTuple):
     """P parents and as many children."""
 
-    genes: Int32Matrix  #: [2 P, n + block] GPUs of each job. The block is scratch.
+    genes: Int32Matrix  #: [2 P, n] GPUs of each job
     row: IntVector  #: [2 P] row in `genes` of each individual, parents first
     total: IntVector  #: [2 P] GPUs of all jobs
     score: FloatVector  #: [2 P] power mean of the utilities
@@ -56,81 +52,26 @@ def _shrink(sizes: Int32Vector, total: int, options: SizeOptions, rng: UIntVecto
 
 
 @kernel
-def _next_mutant(state: u8, bound: u8, genes: int) -> int:
-    """Return the first gene with its second draw below `bound`, or `genes` if there is none."""
-    for first in range(0, genes, _BLOCK):
-        found = _BLOCK
-        for k in range(_BLOCK):
-            mutates = bits_ahead(state, 2 * (first + k) + 2) < bound
-            found = min(found, k if mutates else _BLOCK)
-        if found < _BLOCK:
-            return min(first + found, genes)
-    return genes
-
-
-@kernel
-def _differ(mother: Int32Vector, father: Int32Vector) -> bool:
-    """Return whether any gene of a block differs."""
-    difference = 0
-    for k in range(_BLOCK):
-        difference |= mother[k] ^ father[k]
-    return difference != 0
-
-
-@kernel
-def _inherit(mother: Int32Vector, father: Int32Vector, child: Int32Vector, genes: int, state: u8) -> int:
-    """Copy each gene of mother or father by its first draw, and return the GPUs added to the mother's."""
-    added = 0
-    for k in range(genes):
-        size = mother[k] if bits_ahead(state, 2 * k + 1) < np.uint64(1 << 52) else father[k]
-        added += size - mother[k]
-        child[k] = size
-    return added
-
-
-@kernel
-def _crossover(mother: Int32Vector, father: Int32Vector, child: Int32Vector, genes: int, state: u8) -> int:
-    """Apply `_inherit` to blocks in which the parents differ. The child is a copy of its mother."""
-    added = 0
-    for first in range(0, genes, _BLOCK):
-        if _differ(mother[first:], father[first:]):
-            some = min(_BLOCK, genes - first)
-            added += _inherit(mother[first:], father[first:], child[first:], some, skip(state, 2 * first))
-    return added
-
-
-@kernel
 def _make_child(
     mother: Int32Vector,
     father: Int32Vector,
     child: Int32Vector,
     total: int,
     options: SizeOptions,
-    bound: u8,
     rng: UIntVector,
 ) -> int:
     """Make a child by uniform crossover, mutation and repair, and return its number of GPUs.
 
-    Genes are [n + block]. Each has one draw for the parent and one for mutation, below `bound` in its bits,
-    and a mutating gene a third for its new size. Only draws that decide something are made. The mother has
-    `total` GPUs.
+    Genes are [n]. Each has one draw for the parent and one for mutation, and a mutating gene a third for its
+    new size. On average one gene mutates. The mother has `total` GPUs.
     """
-    count = options.allowed.shape[0]
+    count = len(child)
     for j in range(count):
-        child[j] = mother[j]
-    first = 0
-    while first < count:
-        left = count - first
-        mutant = _next_mutant(rng[0], bound, left)
-        genes = min(mutant + 1, left)
-        total += _crossover(mother[first:], father[first:], child[first:], genes, rng[0])
-        rng[0] = skip(rng[0], 2 * genes)
-        if mutant < left:
-            j = first + mutant
+        size = mother[j] if next_uniform(rng) < 0.5 else father[j]
+        if next_uniform(rng) * count < 1.0:
             size = options.allowed[j, int(next_uniform(rng) * (options.max_gpus + 1))]
-            total += size - child[j]
-            child[j] = size
-        first += genes
+        total += size - mother[j]
+        child[j] = size
     return _shrink(child, total, options, rng)
 
 
@@ -168,8 +109,6 @@ def _evolve(population: _Population, options: SizeOptions, generations: int, rng
     """Run generations of tournaments, children and replacements, and return the best individual."""
     size = len(population.row) // 2
     genes, row, total, score = population.genes, population.row, population.total, population.score
-    count = options.allowed.shape[0]
-    bound = np.uint64((1 << 53) + count - 1) // np.uint64(count)  # one gene in `count` mutates
     _repair_parents(population, options, rng)
     _score(population, 0, size, options)
     best = 0
@@ -183,7 +122,7 @@ def _evolve(population: _Population, options: SizeOptions, generations: int, rng
             mother = a if score[a] >= score[b] else b
             father = c if score[c] >= score[d] else d
             total[i] = _make_child(
-                genes[row[mother]], genes[row[father]], genes[row[i]], total[mother], options, bound, rng
+                genes[row[mother]], genes[row[father]], genes[row[i]], total[mother], options, rng
             )
         _score(population, size, 2 * size, options)
         for i in range(
@@ -208,8 +147,8 @@ def evolve_sizes(
     `rng` [1] is the state of the random numbers.
     """
     size, count = parents.shape
-    genes, scores = np.zeros((2 * size, count + _BLOCK), np.int32), np.zeros(2 * size)
+    genes, scores = np.zeros((2 * size, count), np.int32), np.zeros(2 * size)
     population = _Population(genes, np.arange(2 * size), np.zeros(2 * size, np.int64), scores)
-    population.genes[:size, :count] = parents
+    population.genes[:size] = parents
     best = _evolve(population, options, generations, rng)
-    return best, population.genes[population.row[:size], :count]
+    return best, population.genes[population.row[:size]]

@@ -2,5 +2,4 @@
 
 from ringyard.bounds.lower_bounds import LowerBounds as LowerBounds
 from ringyard.bounds.lower_bounds import isolated_bounds as isolated_bounds
-from ringyard.bounds.lower_bounds import lower_bounds as lower_bounds
 from ringyard.bounds.lower_bounds import simulation_bounds as simulation_bounds

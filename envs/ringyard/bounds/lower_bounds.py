@@ -1,7 +1,7 @@
 """Lower bounds on mean JCT and makespan: how far from the optimum a schedule can be at most."""
 
 import heapq
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,9 +37,7 @@ class LowerBounds:
 
 
 def _srpt_mean(submit: NDArray[np.float64], size: NDArray[np.float64]) -> float:
-    """Mean JCT of preemptive shortest-remaining-processing-time on one machine. 0 without jobs."""
-    if not len(submit):
-        return 0.0
+    """Mean JCT of preemptive shortest-remaining-processing-time on one machine."""
     queue: list[float] = []
     total = 0.0
     now = 0.0
@@ -57,47 +55,6 @@ def _srpt_mean(submit: NDArray[np.float64], size: NDArray[np.float64]) -> float:
     return (total - float(submit.sum())) / len(submit)
 
 
-def lower_bounds(
-    submit_seconds: NDArray[np.float64],
-    fastest_seconds: NDArray[np.float64],
-    gpu_seconds: NDArray[np.float64],
-    total_gpus: int,
-    blockable: NDArray[np.bool_] | None = None,
-    dual_mean: float = 0.0,
-) -> LowerBounds:
-    """Return bounds for jobs given by arrays.
-
-    Args:
-        submit_seconds: [jobs] submission times, ascending.
-        fastest_seconds: [jobs] shortest possible run times.
-        gpu_seconds: [jobs] fewest GPU seconds of each job.
-        total_gpus: GPUs of the cluster.
-        blockable: [jobs] whether a schedule may block the job. None: it may block none.
-        dual_mean: `dual_mean_jct` of the jobs that are not blockable. 0: not known.
-    """
-    work = gpu_seconds / total_gpus
-    may_block = np.zeros(len(work), np.bool_) if blockable is None else blockable
-    required = ~may_block
-    isolated = fastest_seconds[required].mean() if required.any() else 0.0
-    pooled = _srpt_mean(submit_seconds[required], work[required])
-    isolated_mean, pooled_mean, dual_mean = (
-        _mean_with_blocking(mean, required, fastest_seconds) for mean in (isolated, pooled, dual_mean)
-    )
-    makespan = _makespan_bound(submit_seconds, fastest_seconds, work, required)
-    return LowerBounds(isolated_mean, pooled_mean, dual_mean, makespan)
-
-
-def _makespan_bound(
-    submit: NDArray[np.float64],
-    fastest: NDArray[np.float64],
-    work: NDArray[np.float64],
-    required: NDArray[np.bool_],
-) -> float:
-    ends = submit + np.where(required, fastest, 0.0)
-    to_come = np.cumsum(np.where(required, work, 0.0)[::-1])[::-1]
-    return float(np.maximum(ends, submit + to_come).max() - submit[0])
-
-
 def _mean_with_blocking(mean: float, required: NDArray[np.bool_], seconds: NDArray[np.float64]) -> float:
     """Mean over the `required` jobs, or over them and the shortest of the others if that is less."""
     count, others = int(required.sum()), np.sort(seconds[~required])
@@ -108,7 +65,7 @@ def _mean_with_blocking(mean: float, required: NDArray[np.bool_], seconds: NDArr
 
 
 def _departure_seconds(sim: Simulator) -> NDArray[np.float64]:
-    """[jobs] latest time at which each job departure, finished or not. inf: none."""
+    """[jobs] time at which each job leaves, finished or not. inf: none."""
     return sim.state.jobs["cancel_seconds"][0, : len(sim.jobs)].copy()
 
 
@@ -152,15 +109,18 @@ def simulation_bounds(sim: Simulator, measured: Window = (0.0, 1.0)) -> LowerBou
         ConfigurationError: shares out of their range, or no job between them.
     """
     rows = np.arange(len(sim.jobs))[measured_rows(len(sim.jobs), measured)]
-    submit, blockable = sim.jobs.submit_seconds, np.isfinite(sim.jobs.acceptable_jct)
-    options, gpus = job_options(sim), sim.cluster.num_gpus
-    seconds, work = isolated_bounds(sim, options)
-    required = rows[~blockable[rows]]
-    total = 0.0
-    if len(required):
-        departure = _departure_seconds(sim)
-        leaves, own, capacity = departure[required], options.rows(required), _capacity_of(sim.cluster)
-        total = total_jct_bound(submit[required], leaves, own, capacity)
-    mean = total / max(len(required), 1)
-    found = lower_bounds(submit[rows], seconds[rows], work[rows], gpus, blockable[rows], mean)
-    return replace(found, makespan=_makespan_bound(submit, seconds, work / gpus, ~blockable))
+    submit, options = sim.jobs.submit_seconds, job_options(sim)
+    seconds, gpu_seconds = isolated_bounds(sim, options)
+    work = gpu_seconds / sim.cluster.num_gpus
+    required = ~np.isfinite(sim.jobs.acceptable_jct)  # [jobs] a schedule may block the others
+    kept = rows[required[rows]]
+    means = (0.0, 0.0, 0.0)
+    if len(kept):
+        leaves, capacity = _departure_seconds(sim)[kept], _capacity_of(sim.cluster)
+        total = total_jct_bound(submit[kept], leaves, options.rows(kept), capacity)
+        means = (float(seconds[kept].mean()), _srpt_mean(submit[kept], work[kept]), total / len(kept))
+    isolated, pooled, dual = (_mean_with_blocking(mean, required[rows], seconds[rows]) for mean in means)
+    ends = submit + np.where(required, seconds, 0.0)
+    to_come = np.cumsum(np.where(required, work, 0.0)[::-1])[::-1]
+    makespan = float(np.maximum(ends, submit + to_come).max() - submit[0])
+    return LowerBounds(isolated, pooled, dual, makespan)

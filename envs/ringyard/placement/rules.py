@@ -191,31 +191,8 @@ def max_gpus_on_one_server(state: State, b: int, j: int) -> int:
 
 
 @kernel
-def _equal_whole_servers(state: State, b: int, j: int, wanted: int, largest: int, out: Int32Vector) -> int:
-    """`_whole_servers` for jobs that need only GPUs, if every server has `largest` GPUs."""
-    count = 0
-    s = next_server(state, b, largest, -1)
-    while s >= 0 and wanted - count >= largest:
-        count = take_free_gpus(state, b, j, s, largest, out, count)
-        s = next_server(state, b, largest, s)
-    left = wanted - count
-    if left == 0:
-        return count
-    if left >= largest:
-        return 0
-    if s >= 0:
-        return take_free_gpus(state, b, j, s, left, out, count)
-    for free in range(largest - 1, left - 1, -1):
-        if state.num_with_free[b, free] > 0:
-            return take_free_gpus(state, b, j, next_server(state, b, free, -1), left, out, count)
-    return 0
-
-
-@kernel
 def _whole_servers(state: State, b: int, j: int, wanted: int, largest: int, out: Int32Vector) -> int:
     """Write GPUs of wholly free servers, lowest first, and of one more for a remainder below `largest`."""
-    if fits_any_free_gpu(state, b, j) and state.clusters[b].min_gpus_per_server == largest:
-        return _equal_whole_servers(state, b, j, wanted, largest, out)
     used = state.server_scratch[b]
     used[:] = 0
     count = 0

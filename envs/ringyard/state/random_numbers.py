@@ -36,18 +36,6 @@ def next_uniform(generator: UIntVector) -> float:
 
 
 @kernel
-def skip(generator: u8, draws: int) -> u8:
-    """Return the state of `generator` after `draws` calls of `next_uniform`."""
-    return generator + np.uint64(draws) * np.uint64(0x9E3779B97F4A7C15)
-
-
-@kernel
-def bits_ahead(generator: u8, draw: int) -> u8:
-    """Return 2**53 x the number of the draw-th next `next_uniform` of `generator` (`draw` 1: the next)."""
-    return _mix(skip(generator, draw)) >> np.uint64(11)
-
-
-@kernel
 def uniform_at(seed: u8, stream: int, position: int) -> float:
     """Return draw `position` of stream `stream` of `seed`, uniform in (0, 1) and the same at each call."""
     golden = np.uint64(0x9E3779B97F4A7C15)

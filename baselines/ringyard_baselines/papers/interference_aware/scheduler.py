@@ -21,7 +21,6 @@ from ringyard_baselines.papers.interference_aware.networks import (
     reference_workers,
 )
 from ringyard_baselines.scheduler import Scheduler
-from ringyard_baselines.tools.demand_classes import start_by_demand_class
 from ringyard_baselines.tools.targets import start_cpu_jobs
 
 
@@ -92,8 +91,8 @@ class InterferenceAware(Scheduler):
         allocations = start_cpu_jobs(view, plan, self.placement)
         waiting = np.sort(view.waiting)
         jobs = waiting[view.column("kind")[waiting] != JobKind.CPU_ONLY]
-        classes = view.column("demand_class")[jobs]
-        return allocations + start_by_demand_class(jobs, classes, lambda job: self._place(view, plan, job))
+        found = (self._place(view, plan, job) for job in jobs.tolist())
+        return [*allocations, *(allocation for allocation in found if allocation is not None)]
 
     def _predict(self, view: SchedulingView) -> _PredictedLosses:
         """Predict the losses of every kind of job beside every other on every GPU type."""
