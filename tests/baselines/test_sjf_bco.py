@@ -41,7 +41,8 @@ def test_no_plan_ends_after_the_horizon(rule):
         task = PlanningProblem(
             batch, np.zeros(1), view.physics, rule, np.array([1]), 1.0, False, horizon, 0.01
         )
-        ends[horizon] = bisect_theta(empty_planner_state(sim.cluster), plan, task)[0]
+        planners = (empty_planner_state(sim.cluster) for _ in range(2))
+        ends[horizon] = bisect_theta(*planners, plan, task)[0]
     assert ends == {20.0: np.inf, 40.0: 30.0}
 
 

@@ -4,8 +4,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+import pytest
 
-from ringyard import Cluster, JobTable
+from ringyard import Cluster, JobTable, Simulator
 from ringyard.performance.model import iteration_seconds
 from ringyard_baselines.papers.sjf_bco.bisection import bisect_theta
 from ringyard_baselines.papers.sjf_bco.gpu_choice import find_candidates
@@ -16,7 +17,8 @@ from ringyard_baselines.papers.sjf_bco.plan import (
     empty_gpu_plan,
 )
 from ringyard_baselines.papers.sjf_bco.planner_state import empty_planner_state
-from ringyard_baselines.papers.sjf_bco.scheduler import sjf_bco
+from ringyard_baselines.papers.sjf_bco.scheduler import PlannedScheduler, sjf_bco
+from ringyard_baselines.scheduler import run
 from small_simulations import arrived, rings
 
 
@@ -130,7 +132,8 @@ def test_plans_are_those_of_the_plain_algorithm(rng):
     found = 0
     for _ in range(60):
         cluster, task, plan = drawn(rng)
-        makespan, theta, kappa = bisect_theta(empty_planner_state(cluster), plan, task)
+        planners = (empty_planner_state(cluster) for _ in range(2))
+        makespan, theta, kappa = bisect_theta(*planners, plan, task)
         best, best_theta, best_kappa, trial = bisection(cluster.server_of_gpu, task)
         assert makespan == best
         if trial is None:
@@ -141,6 +144,30 @@ def test_plans_are_those_of_the_plain_algorithm(rng):
         planned = [sorted(gpus.tolist()) for gpus in np.split(plan.gpus, plan.begin[1:-1])]
         assert planned == trial.gpus
     assert 20 < found < 60
+
+
+class Eager(PlannedScheduler):
+    """Plans all jobs at once, whether or not GPUs are free for them."""
+
+    def _make_plan(self, view):
+        super()._make_plan(view)
+        self._plan_the_rest()
+
+
+@pytest.mark.parametrize("kappa", [None, 2])
+def test_schedules_do_not_depend_on_when_the_rest_is_planned(rng, kappa):
+    for _ in range(8):
+        cluster = Cluster(tuple(rng.integers(1, 5, 4).tolist()))
+        demands = np.minimum(rng.choice([1, 1, 2, 3, 6], 40), cluster.num_gpus)
+        submits = np.sort(rng.integers(0, 120, 40)).astype(float)
+        jobs = JobTable.from_columns(submits - submits[0], demands, rng.uniform(1.0, 30.0, 40))
+        jobs = replace(jobs, gradient_bytes=np.full(40, 1e8))
+        starts = []
+        for scheduler in (sjf_bco(kappa=kappa), Eager("sjf_bco", SJF_BCO, kappa=kappa)):
+            sim = Simulator(cluster, jobs, rings())
+            run(sim, scheduler, np.random.default_rng(0))
+            starts.append(sim.state.jobs[["first_start_seconds", "end_seconds"]].tobytes())
+        assert starts[0] == starts[1]
 
 
 def test_a_gpu_is_a_candidate_up_to_theta():

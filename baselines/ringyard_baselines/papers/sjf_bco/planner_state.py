@@ -94,6 +94,21 @@ def start_trial(planner: PlannerState, busy_seconds: FloatVector) -> None:
 
 
 @kernel
+def copy_trial(source: PlannerState, target: PlannerState) -> None:
+    """Copy the trial of `source` to `target`."""
+    for g in range(len(source.load)):
+        target.load[g] = source.load[g]
+        target.free_at[g] = source.free_at[g]
+        target.spans_servers[g] = source.spans_servers[g]
+    for s in range(len(source.mean_load)):
+        target.mean_load[s] = source.mean_load[s]
+        target.latest_exit[s] = source.latest_exit[s]
+        target.ranked[s] = source.ranked[s]
+    for k in range(len(source.clock)):
+        target.clock[k] = source.clock[k]
+
+
+@kernel
 def assign_job(
     planner: PlannerState, batch: PlannedJobs, i: int, gpus: IntVector, time: float, physics: Physics
 ) -> None:

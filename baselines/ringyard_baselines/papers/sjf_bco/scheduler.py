@@ -11,7 +11,7 @@ from ringyard import Allocation, Cluster, JobTable, Observability, PlacementPlan
 from ringyard.checks import Positive, PositiveInt, checked
 from ringyard.errors import SchedulerError
 from ringyard.state.records import JobKind, JobStatus
-from ringyard_baselines.papers.sjf_bco.bisection import bisect_theta
+from ringyard_baselines.papers.sjf_bco.bisection import bisect_theta, find_certain_starts
 from ringyard_baselines.papers.sjf_bco.plan import (
     FIRST_FIT,
     LEAST_LOADED,
@@ -71,16 +71,22 @@ class PlannedScheduler(Scheduler):
             raise SchedulerError(f"{self.name} plans GPUs only; leave CPU-only jobs out of the workload")
         self._rng = rng
         self._cluster = cluster
-        self._planner = empty_planner_state(cluster)
+        self._planner, self._after_small = empty_planner_state(cluster), empty_planner_state(cluster)
         no_jobs = np.zeros(0, dtype=np.int64)
         self._plan = empty_gpu_plan(no_jobs)
         self._rows = no_jobs  # [n] of the planned jobs, in planning order
         self._waits = np.zeros(0, dtype=bool)  # [n] whether they still wait
         self._order = no_jobs  # positions of the jobs with GPUs, by planned start
-        #: theta in seconds, kappa in GPUs, and makespan in seconds of the last plan
-        self.last_choice: tuple[float, int, float] = (0.0, 0, 0.0)
+        self._task: PlanningProblem | None = None  # what is left to plan if only certain starts are planned
+        self._choice: tuple[float, int, float] = (0.0, 0, 0.0)
         self._seen = 0
         self._failures = (0, 0)
+
+    @property
+    def last_choice(self) -> tuple[float, int, float]:
+        """Theta in seconds, kappa in GPUs, and makespan in seconds of the last plan."""
+        self._plan_the_rest()
+        return self._choice
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Plan if there is something new, then start the jobs that are first on free GPUs."""
@@ -88,7 +94,13 @@ class PlannedScheduler(Scheduler):
         self._waits &= status == JobStatus.WAITING  # else withdrawn, or too late
         if len(view.waiting) and (self._has_news(view) or not self._waits.any()):
             self._make_plan(view)
-        ready = self._ready_jobs(view.gpu_is_free)
+        free = view.gpu_is_free
+        ready = self._ready_jobs(free)
+        if len(self._order) < len(self._rows):
+            demands = np.diff(self._plan.begin)
+            if free.sum() - demands[ready].sum() >= demands[len(self._order)]:  # else no other job can start
+                self._plan_the_rest()
+                ready = self._ready_jobs(free)
         gpus, begin = self._plan.gpus, self._plan.begin
         places = [tuple(sorted(gpus[begin[i] : begin[i + 1]].tolist())) for i in ready]
         planned = [Allocation(int(self._rows[i]), ids) for i, ids in zip(ready, places, strict=True)]
@@ -112,11 +124,11 @@ class PlannedScheduler(Scheduler):
     def _ready_jobs(self, free: NDArray[np.bool_]) -> list[int]:
         """Return positions of the jobs that may start, by row."""
         ready = np.zeros(len(self._rows), dtype=np.int64)
-        found = ready[: find_ready(self._plan, self._order, self._waits, free, ready)]
+        found = ready[: find_ready(self._plan, self._order, self._waits, free.copy(), ready)]
         return found[np.argsort(self._rows[found])].tolist()
 
     def _make_plan(self, view: SchedulingView) -> None:
-        """Plan the waiting jobs around the running ones."""
+        """Plan the waiting jobs around the running ones; of SJF-BCO first those with certain starts."""
         waiting = view.waiting.astype(np.int64)
         if self.rule == SJF_BCO:
             order = waiting[np.lexsort((waiting, view.num_gpus[waiting]))]
@@ -136,13 +148,24 @@ class PlannedScheduler(Scheduler):
         horizon = self._horizon(busy, estimates, demands)
         searched = (self.rule, self._kappas(demands), float(self.over_provision), self.queue_on_busy_gpus)
         lengths = (horizon, self.resolution * horizon)
-        task = PlanningProblem(batch, busy, view.physics, *searched, *lengths)
+        self._task = PlanningProblem(batch, busy, view.physics, *searched, *lengths)
+        if self.rule == SJF_BCO:
+            self._order = np.arange(find_certain_starts(self._planner, self._plan, self._task))
+        else:
+            self._plan_the_rest()
+
+    def _plan_the_rest(self) -> None:
+        """Make the whole plan if only its certain starts are planned."""
+        task = self._task
+        if task is None:
+            return
         makespan = np.inf
         while makespan == np.inf:
-            makespan, theta, kappa = bisect_theta(self._planner, self._plan, task)
+            makespan, theta, kappa = bisect_theta(self._planner, self._after_small, self._plan, task)
             task = replace(task, horizon=2.0 * task.horizon, resolution=2.0 * task.resolution)
-        self.last_choice = (theta, int(kappa), makespan)
+        self._choice = (theta, int(kappa), makespan)
         self._order = np.argsort(self._plan.start, kind="stable")
+        self._task = None
 
     def _horizon(
         self, load: NDArray[np.float64], estimates: NDArray[np.float64], demands: NDArray[np.int64]
