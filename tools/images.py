@@ -122,6 +122,8 @@ def learning(content: Any, file: Path) -> None:
     curves = {}
     for form, label in LEARNERS.items():
         own = [one for name, one in content["curves"].items() if f"_{form}_" in name]
+        if not own:
+            continue
         decisions = np.mean([one["decisions"] for one in own], axis=0) / 1000
         curves[label] = decisions, np.array([one["value"] for one in own])
     dashed = {label.partition("@")[0]: mean for label, mean in content["references"].items()}
@@ -132,7 +134,7 @@ def learning(content: Any, file: Path) -> None:
     shown = [apart, [label for label in curves if label not in apart]] if apart else [list(curves)]
     options: dict[str, Any] = {"height_ratios": [1, 3][-len(shown) :], "sharex": True, "squeeze": False}
     figure, panels = plt.subplots(len(shown), figsize=(9, 4.5), layout="constrained", **options)
-    colors = dict(zip(curves, ("#006BA4", "#FF800E", "#595959"), strict=True))
+    colors = dict(zip(LEARNERS.values(), ("#006BA4", "#FF800E", "#595959"), strict=True))
     last = max(decisions[-1] for decisions, _ in curves.values())
     for axes, labels in zip(panels[:, 0], shown, strict=True):
         ends = []
