@@ -509,7 +509,6 @@ for name in ("stable_baselines3", "sb3_contrib", "matplotlib", "tensorboard"):
 from ringyard_agents.cli import main
 small = ["schedulers=[fifo_backfill,sjf]", "seeds=2", "workload.num_jobs=20", "workers=1", "name=mine"]
 codes = [main(["compare", *small]), main(["train", "name=agent"]), main(["export", "mine", "mine.onnx"])]
-codes += [main(["validate", "."])]
 codes += [main(["compare", "schedulers=[sjf,zoo:sharing]", "seeds=1", "workload.num_jobs=5", "workers=1"])]
 codes += [main(["compare", *small, "plots=false", "tensorboard=false"])]
 print(codes)
@@ -524,9 +523,9 @@ def test_a_base_install_compares_and_says_what_else_is_needed(tmp_path):
         capture_output=True,
         text=True,
     )
-    assert done.stdout.splitlines()[-1] == "[0, 2, 2, 2, 2, 0]", done.stderr
-    lines = done.stderr.splitlines()
-    assert len(lines) == 4
+    assert done.stdout.splitlines()[-1] == "[0, 2, 2, 2, 0]", done.stderr
+    lines = [line for line in done.stderr.splitlines() if "compiling kernels" not in line]
+    assert len(lines) == 3
     assert all('pip install "ringyard[agents]"' in line for line in lines), lines
     assert os.listdir(tmp_path / "runs") == ["mine"]
 

@@ -91,7 +91,7 @@ def test_loading_says_what_differs(tmp_path):
         (rows, setting, r"its observation: one row of numbers \(flat=True\); the environment's: blocks"),
         (pointer, other, "its changes: .*; the environment's: preempt"),
         (pointer, experiment("sharing"), "its blocks: waiting, .*; the environment's: .*waiting_resources"),
-        (rows, larger, r"its observation_space is Box\(.*trained on another cluster"),
+        (rows, larger, r"its observation_space is Box\(.*expected the form"),
         (pointer, scores, r"its actions: discrete; the environment's: scores of jobs"),
         ("zoo:full", scores, "its scored GPU types: p100, t4, v100; the environment's: none"),
         ("zoo:sharing", ClusterEnv(setting), "its actions: scores of jobs .*; the environment's: discrete; "),

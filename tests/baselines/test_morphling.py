@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 
 from conftest import leaf
-from ringyard import Cluster, JobTable, Simulator, ideal
+from ringyard import Cluster, JobTable, Simulator
+from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard.performance import plans
+from ringyard.placement import consolidate
 from ringyard.restart import constant
+from ringyard_baselines.papers.morphling import Morphling
 
 MODEL = plans()
 NAMES = [model.name for model in MODEL.plans.models]
@@ -24,7 +27,8 @@ def decided(cluster, *chosen, rounds=1, vc="best_effort"):
     jobs = replace(
         jobs, plan_model=np.array([NAMES.index(one) for one in models]), min_gpus=least, max_gpus=most
     )
-    sim = Simulator(cluster, jobs, MODEL, constant(0.0), round_seconds=60.0)
+    known = plans(gpus_per_server=max(cluster.gpus_per_server))
+    sim = Simulator(cluster, jobs, known, constant(0.0), round_seconds=60.0)
     scheduler = leaf("scheduler", "morphling")
     scheduler.reset(sim.cluster, sim.jobs.restricted_to(scheduler.observability), np.random.default_rng(0))
     for _ in range(rounds):
@@ -65,12 +69,9 @@ def test_a_job_keeps_its_gpus_while_nothing_changes():
     assert decided(*chosen, rounds=3) == decided(*chosen) == [[8, 0, 0], [0, 8, 8]]
 
 
-@pytest.mark.parametrize("vc", ["sla", "best_effort"])
-def test_jobs_of_other_models_run_as_they_ask(vc):
-    jobs = JobTable.from_columns([0.0], [12], [100.0], vc=[vc])
-    sim = Simulator(Cluster.homogeneous(2, 8), jobs, ideal())
-    scheduler = leaf("scheduler", "morphling")
-    scheduler.reset(sim.cluster, sim.jobs, np.random.default_rng(0))
-    sim.advance()
-    sim.apply(scheduler.decide(sim.view(scheduler.observability)))
-    assert len(sim.view().gpus_of(0)) == 12
+def test_jobs_without_plans_and_unknown_models_are_refused():
+    jobs = JobTable.from_columns([0.0], [12], [100.0])
+    with pytest.raises(SchedulerError, match="chooses execution plans"):
+        leaf("scheduler", "morphling").reset(Cluster.homogeneous(2, 8), jobs, np.random.default_rng(0))
+    with pytest.raises(ConfigurationError, match=r"placements has llama13; expected .*llama"):
+        Morphling(consolidate(), placements={"llama13": [[8]]})

@@ -119,13 +119,15 @@ def test_gpus_that_no_plan_divides_idle():
 
 def test_measured_seconds_replace_those_of_the_analytic_model():
     seconds = predicted("bert", "ga", (4, 4))
-    known = plans(measured={"bert": {"ga": {"44": 3 * seconds.total}}})
+    known = plans(measured={"bert": {"ga": {"4+4": 3 * seconds.total}}})
     sim = started(jobs_of(("bert", "ga", 8), ("bert", "zero-dp", 8)), known)
     sim.apply([Allocation(0, (0, 1, 2, 3, 8, 9, 10, 11))])
     assert row(sim, "iteration_seconds")[0] == pytest.approx(3 * seconds.total)
     assert row(sim, "link_load")[0] == pytest.approx(seconds.ring / seconds.total)
     with pytest.raises(ConfigurationError, match=r"performance\.measured has bert, t2p1"):
         plans(measured={"bert": {"t2p1": {"2": 1.0}}})
+    with pytest.raises(ConfigurationError, match=r"has bert, ga, 40; expected"):
+        plans(measured={"bert": {"ga": {"40": 1.0}}})
 
 
 def test_a_plan_that_does_not_fit_is_refused():
@@ -215,11 +217,13 @@ def test_what_does_not_go_together_is_refused():
     jobs = jobs_of(("bert", "ga", 2))
     with pytest.raises(ConfigurationError, match="expected performance=plans"):
         Simulator(CLUSTER, jobs, ideal())
-    with pytest.raises(ConfigurationError, match="job 0 has no execution plans"):
+    with pytest.raises(ConfigurationError, match="job 0 has no execution plan"):
         Simulator(CLUSTER, JobTable.from_columns([0.0], [2], [1.0]), MODEL)
     for cluster in (
         Cluster.homogeneous(9, 8),
         Cluster.homogeneous(2, 9),
+        Cluster.homogeneous(2, 4),
+        Cluster((8, 8), gpu_types=("v100", "v100")),
         Cluster.homogeneous(2, 8, jobs_per_gpu=2),
     ):
         with pytest.raises(ConfigurationError, match="up to 8 servers of 8 GPUs"):
@@ -227,6 +231,7 @@ def test_what_does_not_go_together_is_refused():
     for name, value, said in (
         ("plan_model", 99, "plan_model 99; expected below 7"),
         ("plan", 5, "plan 5; expected one of its model"),
+        ("max_batch", 9999.0, "max_batch 9999.0; expected min_batch"),
     ):
         with pytest.raises(WorkloadError, match=said):
             Simulator(CLUSTER, replace(jobs, **{name: np.array([value])}), MODEL)
@@ -288,3 +293,13 @@ def test_the_environment_has_all_forms(form):
         action = np.zeros(env.action_space.shape, np.float32) if numbers else info["action_mask"].argmax()
         _, _, done, _, info = env.step(action)
     assert info["num_finished"] == 160
+
+
+def test_the_fastest_plan_may_leave_gpus_idle_and_uses_no_others():
+    """On 8 servers of 2 GPUs, no plan runs as if 8 GPUs were on one server."""
+    table, model = MODEL.plans, NAMES.index("t5")
+    rows = [table.row(model, plan) for plan in range(len(table.models[model].plans) + 1)]
+    seconds = table.seconds.sum(axis=2)
+    used = [table.column[2 * servers, servers, 2] for servers in range(1, 9)]
+    used += [table.column[2 * servers + 1, servers + 1, 1] for servers in range(8)]
+    assert seconds[rows[0], table.column[16, 8, 2]] == seconds[rows[1:]][:, used].min()

@@ -122,7 +122,7 @@ def test_sharing_beyond_memory_is_refused():
     jobs = specs((1, "yolov3_voc"), (1, "yolov3_voc"), (1, "lstm_wikitext2"))
     sim = shared(Cluster.homogeneous(1, 1, jobs_per_gpu=2, **V100), jobs)
     sim.apply([Allocation(0, (0,))])
-    assert sim.view().free_gpu_memory_bytes[0] == 16e9 - sim.state.jobs["gpu_memory_bytes"][0, 0] < 8e9
+    assert sim.state.gpus["free_memory_bytes"][0, 0] == 16e9 - sim.state.jobs["gpu_memory_bytes"][0, 0] < 8e9
     with pytest.raises(PlacementError, match="bytes on each GPU"):
         sim.apply([Allocation(1, (0,))])
     sim.apply([Allocation(2, (0,))])

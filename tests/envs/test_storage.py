@@ -60,7 +60,7 @@ def test_storage_is_shared_by_those_who_read():
         sim.apply([Allocation(2, (3,))])
     sim.apply([Allocation(1)])
     assert seconds(sim, 0) == pytest.approx(alone)
-    assert sim.view().free_ram_per_server.tolist() == [80 * GB]
+    assert sim.state.servers["free_ram"][0].tolist() == [80 * GB]
 
 
 def test_who_has_cached_everything_reads_nothing_and_harms_nobody():

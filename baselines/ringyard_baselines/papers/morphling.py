@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ringyard import Allocation, Cluster, JobTable, Observability, PlacementRule, SchedulingView
 from ringyard.checks import NonNegative, NonNegativeInt, Positive, PositiveInt, checked
+from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard.performance.execution_plans import plan_models
 from ringyard.performance.plan_table import FASTEST
 from ringyard.sim.speeds import BatchRule, SpeedTable
@@ -91,15 +92,18 @@ class Morphling(SizingScheduler):
         sees = Observability.SIZES | Observability.SPEEDS
         super().__init__("morphling", sees, placement, BatchRule.ASKED, round_seconds, True, None, FASTEST)
         self._placements, self._guaranteed = placements or {}, guaranteed
+        if unknown := self._placements.keys() - plan_models().keys():
+            raise ConfigurationError(f"placements has {min(unknown)}; expected some of {[*plan_models()]}")
         self._most_restarts, self._many_guaranteed, self._patience = most_restarts, many_guaranteed, patience
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Forget profiles (`cluster`, `jobs`, `rng`: see `Scheduler.reset`)."""
+        """Forget profiles, and refuse jobs without execution plans (SchedulerError). See `Scheduler`."""
+        if (jobs.plan_model < 0).any():
+            raise SchedulerError("morphling chooses execution plans; use workload=plans")
         super().reset(cluster, jobs, rng)
         self._most = max(cluster.gpus_per_server)
         self._useful_sizes: dict[int, list[int]] = {}
-        listed = [self._placements.get(name, ()) for name in plan_models()]
-        self._listed: list[Sequence[Sequence[int]]] = [*listed, ()]  # the last of jobs without plans
+        self._listed = [self._placements.get(name, ()) for name in plan_models()]
 
     def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
         """Return the GPUs of every job (`view`, `table`: see `SizingScheduler.sizes`)."""

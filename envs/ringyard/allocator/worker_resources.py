@@ -84,7 +84,7 @@ def _least_saturating(
     """`with_saturating_resources` of the job in the last row of `state.jobs`."""
     server = state.servers[b, s]
     scratch = state.jobs[b, state.jobs.shape[1] - 1]
-    scratch.num_servers = 1
+    scratch.num_servers, scratch.fewest_gpus = 1, 0
     scratch.contenders = 0.0
     scratch.gpu_speed = 1.0 / slowness_on(state.slowness, scratch, server.gpu_type)
     scratch.straggler = 1.0

@@ -1,5 +1,7 @@
 """Registration of the Gymnasium ids: `ringyard/Cluster-v0` and those in `conf/experiment`."""
 
+import re
+
 from gymnasium.envs.registration import register, registry
 
 from ringyard.config_folder import config_folder
@@ -7,6 +9,7 @@ from ringyard.errors import ConfigurationError
 
 _KEY = "environment_id:"
 _BENCHMARK = "benchmark: true"
+_VERSIONED = re.compile(r".*-v\d+").fullmatch
 
 
 def environment_arguments() -> dict[str, dict[str, str]]:
@@ -31,10 +34,10 @@ def environment_arguments() -> dict[str, dict[str, str]]:
                 f"conf/experiment has {first}.yaml and {file.name}, both with environment_id: {name};"
                 " expected ids of their own"
             )
-        base, _, version = name.partition("-v")
-        if not version or _BENCHMARK in lines:
+        if not _VERSIONED(name) or _BENCHMARK in lines:
+            base = re.sub(r"-v\d+$", "", name)
             variants |= {f"ringyard/{base}-{form.capitalize()}-v0": {**made, "form": form} for form in forms}
-    return {name: made for name, made in found.items() if "-v" in name} | variants
+    return {name: made for name, made in found.items() if _VERSIONED(name)} | variants
 
 
 def register_environments() -> None:

@@ -12,6 +12,7 @@ import functools
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,40 +105,42 @@ def _plan_parts(
 
 
 def _add_fastest(rows: NDArray[np.float64], splits: list[_Split]) -> None:
-    """Write the fastest plan of each placement, or of one with fewer GPUs, to the first of a model's rows."""
+    """Write the fastest plan of each placement, where GPUs may idle, to the first of a model's rows."""
     place = {_placement_class(split): i for i, split in enumerate(splits)}
     for i, split in enumerate(splits):
-        choices = list(rows[1:, i])
-        for k in range(len(split)):
-            fewer = [gpus for gpus in (*split[:k], split[k] - 1, *split[k + 1 :]) if gpus]
-            if fewer and (before := place.get(_placement_class(tuple(fewer)))) is not None:
+        *others, last = split
+        used = [place[_placement_class((*others, gpus))] for gpus in range(1, last + 1)]
+        choices = [*rows[1:, used].reshape(-1, 2)]
+        fewer = [tuple(others), *((*split[:k], split[k] - 1, *split[k + 1 :]) for k in range(len(split)))]
+        for one in fewer:
+            before = place.get(_placement_class(one)) if one and all(one) else None
+            if before is not None and all(a <= b for a, b in zip(splits[before], split, strict=False)):
                 choices.append(rows[0, before])
         rows[0, i] = min(choices, key=sum)
 
 
-#: (model, plan, GPUs of each server, seconds of an iteration)
-MeasuredRow = tuple[str, str, _Split, float]
-
-
 @functools.cache
 def plan_table(
-    servers: int, gpus_per_server: int, gpu_type: str, measured: tuple[MeasuredRow, ...] = ()
+    servers: int, gpus_per_server: int, gpu_type: str, measured: tuple[tuple[str, str, str, float], ...] = ()
 ) -> PlanTable:
     """Return the table of all models of conf/plan_models, which takes about a second.
 
+    `measured` are (model, plan, GPUs of each server such as "4+4", seconds of an iteration).
+
     Raises:
-        ConfigurationError: a measured row of an unknown model or plan.
+        ConfigurationError: a measured row of an unknown model, plan or placement.
     """
     models = tuple(plan_models().values())
-    rows_of: dict[tuple[str, str], dict[tuple[int, int, int], float]] = {
-        (model.name, plan): {} for model in models for plan in model.plans
-    }
-    for name, plan, split, given in measured:
-        if (name, plan) not in rows_of:
-            expected = "a model of conf/plan_models and one of its plans"
-            raise ConfigurationError(f"performance.measured has {name}, {plan}; expected {expected}")
-        rows_of[name, plan][_placement_class(split)] = given
+    rows_of: dict[Any, dict[Any, float]] = {(one.name, plan): {} for one in models for plan in one.plans}
     known = _splits(servers, gpus_per_server)
+    named = {"+".join(map(str, split)): one for one, split in known.items()}
+    for name, plan, placement, given in measured:
+        if (name, plan) not in rows_of or placement not in named:
+            raise ConfigurationError(
+                f"performance.measured has {name}, {plan}, {placement}; expected a model of conf/plan_models,"
+                f" one of its plans and GPUs of up to {servers} servers, most first: {gpus_per_server}+1"
+            )
+        rows_of[name, plan][named[placement]] = given
     splits, most = list(known.values()), servers * gpus_per_server
     column = np.full((most + 1, servers + 1, gpus_per_server + 1), -1)
     for i, (n, s, m) in enumerate(known):

@@ -12,8 +12,7 @@ from ringyard.performance.plan_table import plan_table
 from ringyard.performance.ring import contention_factor
 from ringyard.state.records import Job, Network
 
-_ALPHA, _SERVERS, _PER_SERVER, _COLUMNS, _MODELS = range(5)
-_HEAD = 5
+_ALPHA, _SERVERS, _PER_SERVER, _COLUMNS, _MODELS, _HEAD = range(6)
 
 
 @kernel
@@ -63,20 +62,20 @@ def plans(
         gpus_per_server: GPUs of the largest server.
         alpha: at least 0, in f(alpha, k) = k + alpha (k - 1) for k rings on the worst link.
         contention: "none" or "live_transfers" (`ringyard.state.records.Network`).
-        measured: {model: {plan: {GPUs of each server as digits: seconds of an iteration}}}, such as {bert:
-            {ga: {"44": 0.3}}}. All others are by the analytic model.
+        measured: {model: {plan: {GPUs of each server: seconds of an iteration}}}, such as {bert: {ga:
+            {"4+4": 0.3}}}. All others are by the analytic model.
 
     Raises:
         ConfigurationError: an argument out of its range, or an unknown model or plan.
     """
     rows = [
-        (model, plan, tuple(map(int, str(digits))), float(seconds))
+        (model, plan, placement, float(seconds))
         for model, of_model in (measured or {}).items()
         for plan, of_plan in of_model.items()
-        for digits, seconds in of_plan.items()
+        for placement, seconds in of_plan.items()
     ]
     table = plan_table(servers, gpus_per_server, gpu_type, tuple(rows))
-    head = [alpha, servers, gpus_per_server, table.seconds.shape[1], len(table.models)]
+    head = [float(alpha), servers, gpus_per_server, table.seconds.shape[1], len(table.models)]
     parts = (head, table.first, table.column.reshape(-1), table.seconds.reshape(-1))
     network = Network[contention.upper()]
     return PerformanceModel(

@@ -250,16 +250,6 @@ class SchedulingView(DerivedColumns, Occupancy):
         return self.jobs_of_gpu.max(axis=1)
 
     @property
-    def free_ram_per_server(self) -> NDArray[np.int64]:
-        """[servers] bytes of free main memory."""
-        return self._state.servers["free_ram"][self._b].copy()
-
-    @property
-    def free_gpu_memory_bytes(self) -> NDArray[np.int64]:
-        """[gpus] bytes of free GPU memory."""
-        return self._state.gpus["free_memory_bytes"][self._b].copy()
-
-    @property
     def bandwidth_demand(self) -> NDArray[np.float64]:
         """[servers] memory bandwidth that the jobs ask for, as a fraction of what the server has."""
         return self._state.servers["bandwidth_demand"][self._b] / self.memory_bandwidth

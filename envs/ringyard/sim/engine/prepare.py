@@ -105,19 +105,19 @@ def _check_plans(table: JobTable, cluster: Cluster, performance: PerformanceMode
     known, planned = performance.plans, table.plan_model >= 0
     if known is None:
         if planned.any():
-            raise ConfigurationError(
-                "jobs have execution plans; expected performance=plans, which knows them"
-            )
+            raise ConfigurationError("jobs have execution plans; expected performance=plans")
         return
     if not planned.all():
         job = table.job_id[~planned][0]
-        raise ConfigurationError(f"job {job} has no execution plans, and performance=plans; expected some")
+        raise ConfigurationError(f"job {job} has no execution plan; expected one, for performance=plans")
     servers, gpus = known.servers, known.gpus_per_server
-    if cluster.num_servers > servers or max(cluster.gpus_per_server) > gpus or cluster.jobs_per_gpu > 1:
+    alike = max(cluster.gpus_per_server) == gpus and not cluster.gpu_types and cluster.jobs_per_gpu == 1
+    if cluster.num_servers > servers or not alike:
         raise ConfigurationError(
-            f"performance=plans has up to {servers} servers of {gpus} GPUs, which jobs do not share; set its"
-            " servers and gpus_per_server for this cluster, or jobs_per_gpu=1"
+            f"performance=plans has up to {servers} servers of {gpus} GPUs of one type, with one job each;"
+            " set its servers and gpus_per_server for this cluster, no cluster.gpu_types, jobs_per_gpu=1"
         )
+    table._refuse(table.min_batch < table.max_batch, "max_batch", "min_batch, since plans keep the batch")
     table._refuse(table.plan_model >= len(known.models), "plan_model", f"below {len(known.models)}")
     most = np.array([len(model.plans) for model in known.models])[table.plan_model]
     table._refuse(table.plan > most, "plan", "one of its model")
