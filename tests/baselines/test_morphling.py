@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from conftest import leaf
-from ringyard import Cluster, JobTable, Simulator
-from ringyard.errors import ConfigurationError, SchedulerError
+from ringyard import Cluster, JobTable, Simulator, ideal
+from ringyard.errors import ConfigurationError
 from ringyard.performance import plans
 from ringyard.placement import consolidate
 from ringyard.restart import constant
@@ -69,9 +69,17 @@ def test_a_job_keeps_its_gpus_while_nothing_changes():
     assert decided(*chosen, rounds=3) == decided(*chosen) == [[8, 0, 0], [0, 8, 8]]
 
 
-def test_jobs_without_plans_and_unknown_models_are_refused():
-    jobs = JobTable.from_columns([0.0], [12], [100.0])
-    with pytest.raises(SchedulerError, match="chooses execution plans"):
-        leaf("scheduler", "morphling").reset(Cluster.homogeneous(2, 8), jobs, np.random.default_rng(0))
+@pytest.mark.parametrize("vc", ["sla", "best_effort"])
+def test_jobs_of_other_models_run_as_they_ask(vc):
+    jobs = JobTable.from_columns([0.0], [12], [100.0], vc=[vc])
+    sim = Simulator(Cluster.homogeneous(2, 8), jobs, ideal())
+    scheduler = leaf("scheduler", "morphling")
+    scheduler.reset(sim.cluster, sim.jobs, np.random.default_rng(0))
+    sim.advance()
+    sim.apply(scheduler.decide(sim.view(scheduler.observability)))
+    assert len(sim.view().gpus_of(0)) == 12
+
+
+def test_unknown_models_are_refused():
     with pytest.raises(ConfigurationError, match=r"placements has llama13; expected .*llama"):
         Morphling(consolidate(), placements={"llama13": [[8]]})

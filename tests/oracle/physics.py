@@ -64,11 +64,19 @@ def _fastest(model: Transformer, split: tuple[int, ...], most: int, plan: int) -
         seconds = plan_seconds(work, plan_constants(model.name))
         ring = seconds.ring if work["ring_card_bytes"] else 0.0
         return seconds.total - ring, ring
-    choices = [_fastest(model, split, most, number) for number in range(1, len(model.plans) + 1)]
-    for k in range(len(split)):  # one GPU idles
+    *others, last = split
+    numbers = range(1, len(model.plans) + 1)
+    choices = [_fastest(model, split, most, number) for number in numbers]
+    for gpus in range(1, last):  # others of the last server idle
+        used = _split(sum(others) + gpus, len(split), gpus, most)
+        choices += [_fastest(model, used, most, number) for number in numbers]
+    if others:  # the last server idles
+        choices.append(_fastest(model, tuple(others), most, 0))
+    for k in range(len(split)):  # one GPU idles, unless the placement that stands for the rest needs others
         fewer = [gpus - (k == i) for i, gpus in enumerate(split) if gpus > (k == i)]
-        if fewer:
-            choices.append(_fastest(model, _split(sum(fewer), len(fewer), min(fewer), most), most, 0))
+        used = _split(sum(fewer), len(fewer), min(fewer), most) if fewer else (most + 1,)
+        if all(one <= gpus for one, gpus in zip(used, split, strict=False)):
+            choices.append(_fastest(model, used, most, 0))
     return min(choices, key=sum)
 
 

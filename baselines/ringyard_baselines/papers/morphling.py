@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ringyard import Allocation, Cluster, JobTable, Observability, PlacementRule, SchedulingView
 from ringyard.checks import NonNegative, NonNegativeInt, Positive, PositiveInt, checked
-from ringyard.errors import ConfigurationError, SchedulerError
+from ringyard.errors import ConfigurationError
 from ringyard.performance.execution_plans import plan_models
 from ringyard.performance.plan_table import FASTEST
 from ringyard.sim.speeds import BatchRule, SpeedTable
@@ -97,13 +97,12 @@ class Morphling(SizingScheduler):
         self._most_restarts, self._many_guaranteed, self._patience = most_restarts, many_guaranteed, patience
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
-        """Forget profiles, and refuse jobs without execution plans (SchedulerError). See `Scheduler`."""
-        if (jobs.plan_model < 0).any():
-            raise SchedulerError("morphling chooses execution plans; use workload=plans")
+        """Forget profiles (`cluster`, `jobs`, `rng`: see `Scheduler.reset`)."""
         super().reset(cluster, jobs, rng)
         self._most = max(cluster.gpus_per_server)
         self._useful_sizes: dict[int, list[int]] = {}
-        self._listed = [self._placements.get(name, ()) for name in plan_models()]
+        listed = [self._placements.get(name, ()) for name in plan_models()]
+        self._listed: list[Sequence[Sequence[int]]] = [*listed, ()]  # the last of jobs without plans
 
     def sizes(self, view: SchedulingView, table: SpeedTable) -> list[Target]:
         """Return the GPUs of every job (`view`, `table`: see `SizingScheduler.sizes`)."""
