@@ -87,7 +87,6 @@ def named_plan(name: str, gpus: int) -> Plan | None:
 class PlanSeconds(NamedTuple):
     """Seconds of an iteration by part: numbers, or arrays [rows]. Other jobs can slow `ring`."""
 
-    ring_bytes: Any  #: bytes through each link of each of the tensor x pipeline rings
     compute: Any  #: seconds of forward and backward passes, with pipeline bubble
     transfers: Any  #: of tensor ranks, and between pipeline stages
     update: Any  #: optimizer and offloading
@@ -96,7 +95,7 @@ class PlanSeconds(NamedTuple):
     @property
     def total(self) -> Any:
         """Seconds of an iteration."""
-        return sum(self[1:])
+        return sum(self)
 
 
 def plan_models() -> dict[str, Transformer]:
@@ -180,18 +179,21 @@ def plan_work(
     }
 
 
-def plan_seconds(work: Mapping[str, Any], c: Mapping[str, Any]) -> PlanSeconds:
-    """Return the seconds of `plan_work` by `plan_constants` c. Measured parts add up: nothing overlaps."""
-    share = c["efficiency"] * work["hidden"] / (work["hidden"] + c["half_width"])
-    compute = work["peak_seconds"] / share * c["sharded_slowdown"] ** work["sharded"]
-    compute = compute + c["layer_seconds"] * work["layer_passes"]
-    transfers = work["inside_seconds"] + work["card_bytes"] / c["card_bytes_per_second"]
-    update = c["update_seconds"] * work["updates"] + c["host_update_seconds"] * work["host_updates"]
-    update = update + work["host_bytes"] / c["host_bytes_per_second"]
-    ring = work["ring_inside_seconds"] + work["ring_card_bytes"] / c["card_bytes_per_second"]
-    parts = compute, transfers, update, ring * c["zero_slowdown"] ** work["zero"]
-    factor = c["unpaired_slowdown"] ** work["unpaired"]
-    return PlanSeconds(work["ring_bytes"], *(part * factor for part in parts))
+def plan_seconds(work: Mapping[str, Any], constants: Mapping[str, Any]) -> PlanSeconds:
+    """Return the seconds of `plan_work` by `plan_constants`. Measured parts add up: nothing overlaps."""
+    share = constants["efficiency"] * work["hidden"] / (work["hidden"] + constants["half_width"])
+    compute = work["peak_seconds"] / share * constants["sharded_slowdown"] ** work["sharded"]
+    compute = compute + constants["layer_seconds"] * work["layer_passes"]
+    transfers = work["inside_seconds"] + work["card_bytes"] / constants["card_bytes_per_second"]
+    update = (
+        constants["update_seconds"] * work["updates"]
+        + constants["host_update_seconds"] * work["host_updates"]
+    )
+    update = update + work["host_bytes"] / constants["host_bytes_per_second"]
+    ring = work["ring_inside_seconds"] + work["ring_card_bytes"] / constants["card_bytes_per_second"]
+    parts = compute, transfers, update, ring * constants["zero_slowdown"] ** work["zero"]
+    factor = constants["unpaired_slowdown"] ** work["unpaired"]
+    return PlanSeconds(*(part * factor for part in parts))
 
 
 def plan_memory_bytes(model: Transformer, plan: Plan) -> float:
@@ -258,4 +260,4 @@ def plan_times(
     check_plan(model, plan, gpu_type)
     predicted = plan_seconds(plan_work(model, plan, gpus, gpu_type), plan_constants(model.name))
     factor = 1.0 if measured is None else measured / predicted.total
-    return PlanSeconds(predicted.ring_bytes, *(part * factor for part in predicted[1:]))
+    return PlanSeconds(*(part * factor for part in predicted))

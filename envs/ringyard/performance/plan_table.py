@@ -1,7 +1,7 @@
 """Seconds of an iteration by execution plan and placement, as a table.
 
 A plan of a job is a number: its position in `Transformer.plans`, counted from 1. 0 is the fastest plan on the
-GPUs that the job holds, of which some idle where that is faster or no plan divides their number.
+GPUs that the job holds. Some of them idle if that is faster, or if no plan divides their number.
 
 A placement counts by its GPUs n, its servers s and m, the fewest GPUs on any of these. On three servers and
 more it stands for the one with these numbers where the other servers are filled one after the other. m = 0

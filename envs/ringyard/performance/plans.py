@@ -54,7 +54,7 @@ def plans(
     """Return the model of jobs with execution plans, by `ringyard.performance.execution_plans`.
 
     Rings of data-parallel ranks that cross servers share their links with those of other jobs. Transfers of
-    tensor ranks and pipeline stages do not (assumption).
+    tensor ranks and pipeline stages do not; stragglers, CPU cores and RAM do not matter (assumptions).
 
     Args:
         gpu_type: name of a yaml in conf/plan_gpus.
