@@ -218,7 +218,7 @@ def _figures(reproduction: Reproduction) -> str:
 def _paper_page(one: Reproduction) -> str:
     """The page of one paper."""
     content = one.content
-    setup = [f"`ringyard reproduce {one.paper}`.", content["setup"]]
+    setup = [f"`{content.get('command', f'ringyard reproduce {one.paper}')}`.", content["setup"]]
     if content["rule"] is not None:
         setup.append(f"Schedulers that name no placement rule and bring none use `{content['rule']}`.")
     tables = read_tables(content.get("tables", []), content["cases"])

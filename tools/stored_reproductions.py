@@ -7,12 +7,13 @@ in a case). A row is stale once the simulator gives other values than the file.
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
@@ -24,6 +25,8 @@ from ringyard_agents.reproduction.run import (
     read_paper,
     run_cases,
 )
+from tools.ada_srsf.transfers import run_case
+from tools.config_files import tool_config_files
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class Reproduction:
     """A reproduced paper."""
 
     paper: str  #: name of its yaml
-    content: Mapping[str, Any]  #: content of the yaml
+    content: Mapping[str, Any]  #: as `paper_content` returns it
     seeds: int  #: number of workloads
     measured: Sequence[MeasuredClaim]  #: claims with measured values
     metrics: CaseMetrics  #: measured values: `_SHOWN` and every metric that the yaml names for a case
@@ -47,6 +50,40 @@ _TOLERANCE = 1e-9
 def command(paper: str) -> str:
     """The command that makes a paper's file anew."""
     return f"python -m tools.reproduction {paper}"
+
+
+def paper_content(paper: str) -> dict[str, Any]:
+    """Content of a paper's yaml in conf/reproduction, with that of tools/conf/transfers, if there is one.
+
+    Keys of tools/conf/transfers replace the others'. Its cases and claims stand before them.
+    """
+    content, files = read_paper(paper), tool_config_files("transfers")
+    if paper not in files:
+        return content
+    own: dict[str, Any] = yaml.safe_load(files[paper].read_text())
+    cases, claims = own["cases"] | content["cases"], own["claims"] + content["claims"]
+    return content | own | {"cases": cases, "claims": claims}
+
+
+def _run_cases(
+    paper: str,
+    content: Mapping[str, Any],
+    seeds: int,
+    workers: int | None,
+    on_result: Callable[[str], None],
+    rows: Collection[tuple[str, str]] | None = None,
+) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, Any]]]:
+    """Run the cases of `paper_content`: those with a `mix` in their model of transfers, then `run_cases`."""
+    for name, case in content["cases"].items():
+        entries = case["schedulers"].items()
+        named = {label: entry for label, entry in entries if rows is None or (name, label) in rows}
+        if "mix" in case and named:
+            on_result(f"{paper}: {name}, {len(named)} schedulers, {seeds} seeds")
+            environment = {key: case[key] for key in ("mix", "settings") if key in case}
+            figures = run_case({**case, "schedulers": named}, seeds)
+            yield name, figures, {"environments": dict.fromkeys(named, environment), "schedulers": named}
+    others = {name: case for name, case in content["cases"].items() if "mix" not in case}
+    yield from run_cases(paper, {**content, "cases": others}, seeds, workers, on_result, rows)
 
 
 def run_rows(
@@ -67,7 +104,7 @@ def run_rows(
         folder: the folder of the files.
         rows: (case, scheduler) to run; the file keeps the others. None: all.
     """
-    content = read_paper(paper)
+    content = paper_content(paper)
     count = seeds or int(content["seeds"])
     stored = {} if rows is None else read_stored(paper, folder)["cases"]
     kept = {name: dict(case["schedulers"]) for name, case in stored.items()}
@@ -88,7 +125,7 @@ def run_rows(
         described = {"command": f"{command(paper)} --seeds {count}", "seeds": count, "stale": stale}
         write_json({**described, "cases": cases}, folder / f"{paper}.json")
 
-    for name, figures, config in run_cases(paper, content, count, workers, on_result, rows):
+    for name, figures, config in _run_cases(paper, content, count, workers, on_result, rows):
         if name not in environments or set(figures) == set(content["cases"][name]["schedulers"]):
             environments[name] = next(iter(config["environments"].values()))
         for label, columns in figures.items():
@@ -136,7 +173,7 @@ def stored_reproduction(paper: str, folder: Path = STORED) -> Reproduction:
     Raises:
         ConfigurationError: there is no file, or it lacks a row that the yaml has.
     """
-    content, stored = read_paper(paper), read_stored(paper, folder)
+    content, stored = paper_content(paper), read_stored(paper, folder)
     for case, settings in content["cases"].items():
         for label in settings["schedulers"]:
             if label not in stored["cases"].get(case, {}).get("schedulers", {}):
@@ -184,7 +221,7 @@ def stale_rows(
         on_result: called with a line when a case begins.
         folder: the folder of the files.
     """
-    content, stored = read_paper(paper), read_stored(paper, folder)
+    content, stored = paper_content(paper), read_stored(paper, folder)
     trained = {
         (case, label): entry
         for case, settings in content["cases"].items()
@@ -202,7 +239,7 @@ def stale_rows(
     stale = {row for row in wanted if row not in known or stored["seeds"] != content["seeds"]}
     stale |= {row for row, entry in trained.items() if row in known and known[row]["config"] != entry}
     played = wanted - stale - set(trained)
-    for case, figures, _ in run_cases(paper, content, seeds, workers, on_result, played):
+    for case, figures, _ in _run_cases(paper, content, seeds, workers, on_result, played):
         for label, values in figures.items():
             if not _equal(values, known[case, label]["values"], seeds):
                 stale.add((case, label))

@@ -91,9 +91,9 @@ def _papers() -> dict[str, dict[str, Any]]:
         said = one.said
         cases = said["cases"].values()
         entries = {label: entry for case in cases for label, entry in case["schedulers"].items()}
-        # what names no scheduler is an agent, or the paper's own simulator
+        # what names no scheduler is an agent
         runs = {
-            label: entry.get("scheduler", one.name).partition("@")[0]
+            label: entry["scheduler"].partition("@")[0]
             for label, entry in entries.items()
             if "train" not in entry
         }

@@ -38,6 +38,7 @@ from tools.stored_reproductions import (
     STORED,
     Reproduction,
     command,
+    paper_content,
     stale_rows,
     stored_papers,
     stored_reproduction,
@@ -111,23 +112,22 @@ def test_every_reproduction_composes_and_says_what_differs(paper):
     content = read_paper(paper)
     assert content["seeds"] >= 20
     assert len(content["deviations"]) >= 1
-    claims = read_claims(content["claims"], list(content["cases"]))
-    assert set(content["headlines"]) <= {claim.text for claim in claims}
-    read_tables(content.get("tables", []), content["cases"])
-    claims += read_ablations(content)
+    for shown in (content, paper_content(paper)):
+        claims = read_claims(shown["claims"], list(shown["cases"]))
+        assert set(shown["headlines"]) <= {claim.text for claim in claims}
+        read_tables(shown.get("tables", []), shown["cases"])
+        for claim in [*claims, *read_ablations(shown)]:
+            entries = shown["cases"][claim.case]["schedulers"]
+            assert {claim.scheduler, claim.reference or claim.scheduler} <= set(entries)
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        for name, case in content["cases"].items():
-            if case.get("model") != "transfers":
-                for entry in case["schedulers"].values():
-                    if "train" in entry:
-                        assert compose("train", [*case["overrides"], *entry["train"]]).total_decisions >= 0
-                ready = {k: v for k, v in case["schedulers"].items() if "train" not in v}
-                task = scheduler_tasks({**case, "schedulers": ready}, 1, content["rule"])[0]
-                assert len(make_simulator(task.environment, 0, 0, None).jobs) > 0
-            for claim in claims:
-                if claim.case == name:
-                    assert {claim.scheduler, claim.reference or claim.scheduler} <= set(case["schedulers"])
+        for case in content["cases"].values():
+            for entry in case["schedulers"].values():
+                if "train" in entry:
+                    assert compose("train", [*case["overrides"], *entry["train"]]).total_decisions >= 0
+            ready = {k: v for k, v in case["schedulers"].items() if "train" not in v}
+            task = scheduler_tasks({**case, "schedulers": ready}, 1, content["rule"])[0]
+            assert len(make_simulator(task.environment, 0, 0, None).jobs) > 0
 
 
 @pytest.mark.parametrize("paper", ["gadget", "sjf_bco"])

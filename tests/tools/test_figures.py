@@ -100,7 +100,9 @@ def texts_of_paper(file):
 
 
 @pytest.mark.parametrize(
-    "paper", sorted((ROOT / "conf" / "reproduction").glob("*.yaml")), ids=lambda file: file.stem
+    "paper",
+    sorted([*ROOT.glob("conf/reproduction/*.yaml"), *ROOT.glob("tools/conf/transfers/*.yaml")]),
+    ids=lambda file: str(file.relative_to(ROOT)),
 )
 def test_no_measured_figure_is_typed_of_a_paper(paper):
     name = str(paper.relative_to(ROOT))

@@ -28,8 +28,6 @@ from ringyard_agents.evaluation import statistics
 from ringyard_agents.evaluation.evaluate import EvaluationTask, RunResult, check_tasks, run_tasks
 from ringyard_agents.learning.agent_file import AGENT_FILE
 from ringyard_agents.report.tables import print_line, print_note
-from ringyard_baselines.papers.ada_srsf.transfer_events import FIRST_FIT, RANDOM
-from ringyard_baselines.papers.ada_srsf.transfers import published_mix, simulate_transfers
 from ringyard_baselines.papers.gadget import SLOT_SECONDS, Utilities, drawn_utilities, total_utility
 
 #: {case: {scheduler: {metric: values [seeds]}}}
@@ -52,8 +50,7 @@ class Claim:
     #: (jobs that ended before the last one arrived), "job_gpu_activity" (mean over jobs of the share of
     #: its GPU time in which GPUs compute), "jct_over_bound" (mean JCT / lower bound),
     #: "kernels_on_used_gpus" (kernel_utilisation / utilisation) or "utility" (GADGET's total utility of
-    #: the GPU time that jobs held, `ringyard_baselines.papers.gadget`). Ada-SRSF's transfer model has
-    #: "mean_jct" and "makespan" only.
+    #: the GPU time that jobs held, `ringyard_baselines.papers.gadget`)
     metric: str
     #: "change" (scheduler / reference - 1), "ratio" (reference / scheduler), "growth" (scheduler /
     #: reference), "at_most" (growth, which may be smaller), "value" (of the metric) or "at_least" (a
@@ -257,20 +254,6 @@ def scheduler_tasks(case: Mapping[str, Any], seeds: int, rule: str | None) -> li
     return tasks
 
 
-def _transfer_runs(case: Mapping[str, Any], seeds: int) -> dict[str, dict[str, NDArray[np.float64]]]:
-    """Run Ada-SRSF's own model on a case's `mix`: {scheduler: {metric: seconds [seeds]}}."""
-    named = {"random": RANDOM, "first_fit": FIRST_FIT}
-    figures = {}
-    for label, entry in case["schedulers"].items():
-        options = {"placement": 1, **case.get("settings", {}), **entry}
-        options["placement"] = named.get(options["placement"], options["placement"])
-        mixes = [published_mix(np.random.default_rng(seed), **case["mix"]) for seed in range(seeds)]
-        runs = [simulate_transfers(mix, seed=seed, **options) for seed, mix in enumerate(mixes)]
-        jcts, makespans = np.array([run.jct.mean() for run in runs]), np.array([run.makespan for run in runs])
-        figures[label] = {"mean_jct": jcts / 1e3, "makespan": makespans / 1e3}
-    return figures
-
-
 def run_cases(
     paper: str,
     content: Mapping[str, Any],
@@ -305,11 +288,6 @@ def run_cases(
                 continue
             case = {**case, "schedulers": named}
             on_result(f"{paper}: {name}, {len(named)} schedulers, {seeds} seeds")
-            if case.get("model") == "transfers":
-                environment = {key: case[key] for key in ("mix", "settings") if key in case}
-                figures = _transfer_runs(case, seeds)
-                yield name, figures, {"environments": dict.fromkeys(named, environment), "schedulers": named}
-                continue
             with TemporaryDirectory() as folder:
                 ready = _trained(case, Path(folder), on_result)
                 tasks = scheduler_tasks({**case, "schedulers": ready}, seeds, content["rule"])

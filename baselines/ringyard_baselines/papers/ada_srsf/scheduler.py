@@ -91,7 +91,7 @@ class AdaSrsf(Scheduler):
 
     Not as published: iterations are no single events here, so that AdaDUAL acts once, when a job would start.
     Its "transfer" is all that it will send, iterations left x gradient bytes. In the model of single
-    transfers, `papers.ada_srsf.transfers`, AdaDUAL acts as published.
+    transfers of docs/reproduction/ada_srsf.md, AdaDUAL acts as published.
     """
 
     observability = Observability.SIZES | Observability.PREDICTIONS

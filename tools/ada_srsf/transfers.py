@@ -7,13 +7,17 @@ job with the least service left. While a job transfers, its GPUs may compute for
 in that simulator.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.errors import ConfigurationError
-from ringyard_baselines.papers.ada_srsf.transfer_events import (
+from tools.ada_srsf.transfer_events import (
+    FIRST_FIT,
+    RANDOM,
     TransferGpu,
     TransferJob,
     TransferRun,
@@ -130,3 +134,25 @@ def simulate_transfers(
     )
     run_events(run)
     return TransferResult(jobs["end_time"] - jobs["arrival"], float(jobs["end_time"].max()))
+
+
+def run_case(case: Mapping[str, Any], seeds: int) -> dict[str, dict[str, NDArray[np.float64]]]:
+    """Run the schedulers of a case of tools/conf/transfers.
+
+    Args:
+        case: `mix` and `settings` of `published_mix` and `simulate_transfers`, and settings of `schedulers`.
+        seeds: number of workloads.
+
+    Returns:
+        {scheduler: {"mean_jct" and "makespan": seconds [seeds]}}.
+    """
+    named = {"random": RANDOM, "first_fit": FIRST_FIT}
+    figures = {}
+    for label, entry in case["schedulers"].items():
+        options = {"placement": 1, **case.get("settings", {}), **entry}
+        options["placement"] = named.get(options["placement"], options["placement"])
+        mixes = [published_mix(np.random.default_rng(seed), **case["mix"]) for seed in range(seeds)]
+        runs = [simulate_transfers(mix, seed=seed, **options) for seed, mix in enumerate(mixes)]
+        jcts, makespans = np.array([run.jct.mean() for run in runs]), np.array([run.makespan for run in runs])
+        figures[label] = {"mean_jct": jcts / 1e3, "makespan": makespans / 1e3}
+    return figures
