@@ -7,7 +7,7 @@ import pytest
 from hydra.utils import instantiate
 
 import ringyard_agents
-from conftest import ROOT, composed
+from conftest import composed
 from ringyard import ClusterEnv
 from ringyard.errors import CheckpointError, ConfigurationError, ObservabilityError
 from ringyard.mdp.experiments import experiment
@@ -101,22 +101,6 @@ def test_loading_says_what_differs(tmp_path):
     for nothing_of_ours in (gymnasium.make("CartPole-v1"), 5):
         with pytest.raises(ConfigurationError, match="expected an environment of Ringyard"):
             ringyard_agents.load("zoo:sharing", nothing_of_ours)
-
-
-def test_loading_says_which_environment_fits():
-    for checkpoint, id_, fitting in (
-        ("zoo:sharing", "Sharing-Weights-v0", '"ringyard/Sharing-Jobs-v0"'),
-        ("zoo:sharing", "Cluster-v0", '"ringyard/Contention-Jobs-v0"'),
-        ("sharing-weights", "Elastic-Queue-v0", '"ringyard/Elastic-Weights-v0"'),
-        ("sharing-queue", "Sharing-Queue-v0", '"ringyard/Sharing-Queue-v0", flat=True'),
-        ("sharing-queue", "Elastic-Queue-v0", '"ringyard/Sharing-Queue-v0", flat=True'),
-    ):
-        agent = checkpoint if ":" in checkpoint else ROOT / "agents" / "pretrained" / checkpoint
-        with pytest.raises(CheckpointError) as refused:
-            ringyard_agents.load(agent, gymnasium.make(f"ringyard/{id_}"))
-        assert str(refused.value).endswith(f"expected an environment such as `gymnasium.make({fitting})`")
-        id_, _, flat = fitting.partition(", ")
-        ringyard_agents.load(agent, gymnasium.make(id_.strip('"'), **({"flat": True} if flat else {})))
 
 
 def test_evaluations_have_the_numbers_of_comparisons():

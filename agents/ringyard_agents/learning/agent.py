@@ -1,7 +1,6 @@
 """Trained policies, to act with in an environment or to run as a scheduler on any cluster."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,7 @@ from ringyard.jobs import JobTable
 from ringyard.mdp.actions import ActionKind, Actions, AllocatorActions, Scores, Weights
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env_config import EnvConfig
-from ringyard.mdp.experiments import experiment
 from ringyard.mdp.observations.observation import Observation
-from ringyard.mdp.registration import environment_arguments
 from ringyard.mdp.workload_cache import QUEUE_ORDER_OBSERVABILITY, queue_priority
 from ringyard.performance import PerformanceModel
 from ringyard.sim.allocation import Allocation
@@ -281,10 +278,7 @@ def load(
     if config is None:
         return load_agent(checkpoint, name, trust)
     agent = load_agent(checkpoint, name, trust, observation=config.observation, action=config.actions)
-    try:
-        _require_interface(agent, config)
-    except CheckpointError as error:
-        raise CheckpointError(f"{error}; {_fitting_environment(checkpoint, env, trust)}") from None
+    _require_interface(agent, config)
     return agent
 
 
@@ -295,25 +289,11 @@ def _require_interface(agent: AgentScheduler, config: EnvConfig) -> None:
     parts = parts[:1] if "actions" in parts else parts  # all else differs with them
     differences = [f"its {part}: {own[part]}; the environment's: {theirs[part]}" for part in parts]
     if differences:
-        raise CheckpointError(f"{agent.name} cannot act in this environment: {'; '.join(differences)}")
+        raise CheckpointError(
+            f"{agent.name} cannot act in this environment: {'; '.join(differences)}; expected an environment"
+            " with the action, the observation and the cluster of its training"
+        )
     agent.require_spaces(config.cluster, config.actions)
-
-
-def _fitting_environment(checkpoint: Any, env: Any, trust: Trust) -> str:
-    """Say how to make an environment that an agent fits, of the same experiment as `env` if there is one."""
-    known, given = environment_arguments(), str(getattr(getattr(env, "spec", None), "id", ""))
-    base = given.partition("-")[0]
-    for id_ in sorted(known, key=lambda one: (one.partition("-")[0] != base, "form" not in known[one])):
-        made: Any = known[id_]
-        config = experiment(made.pop("experiment"), **made)
-        for flat in (config.observation.flat, not config.observation.flat):
-            seen = replace(config.observation, flat=flat)
-            with suppress(RingyardError):
-                agent = load_agent(checkpoint, "", trust, observation=seen, action=config.actions)
-                _require_interface(agent, replace(config, observation=seen))
-                words = f'"{id_}"' if seen == config.observation else f'"{id_}", flat={flat}'
-                return f"expected an environment such as `gymnasium.make({words})`"
-    return "expected an environment with the action, the observation and the cluster of its training"
 
 
 def _describe_interface(observation: Observation, actions: ActionKind) -> dict[str, str]:
