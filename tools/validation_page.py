@@ -1,13 +1,15 @@
 """The page of `python -m tools.validate`: errors of the shipped models on measured sets, with plots."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from ringyard_agents.measurements import COLUMNS, gpus_per_server
+from ringyard.profiles import catalogue
+from ringyard_agents.measurements import COLUMNS, gpus_per_server, measurement_kinds
 from ringyard_agents.runs.figures import plot_predictions, save_figure
 from ringyard_agents.validation.report import ERROR_HEADER, error_rows, percent, percents
 from ringyard_agents.validation.shipped import PredictedSet
@@ -19,6 +21,27 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> list
     """Return the lines of a Markdown table, with an empty line at the end."""
     lines = [f"| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
     return [*lines, *(f"| {' | '.join(map(str, row))} |" for row in rows), ""]
+
+
+def _place(placement: str) -> str:
+    servers = gpus_per_server(placement)
+    count, word = (len(servers), "server") if len(servers) > 1 else (servers[0], "GPU")
+    return f"{count} {word}{'s' if count > 1 else ''}"
+
+
+def _described(one: PredictedSet) -> PredictedSet:
+    """Add columns to the rows of a set.
+
+    They are `part` (kind of measurement), `place` (number of GPUs or servers), `measured` (seconds) and
+    `derived` (whether the profile's figures for the GPU type are derived, not measured).
+    """
+    rows = one.rows
+    figures = {(model.name, kind) for model in catalogue() for kind, gpu in model.gpus.items() if gpu.derived}
+    jobs = zip(rows.model, rows.neighbour, rows.gpu_type, strict=True)
+    derived = [(own, kind) in figures or (other, kind) in figures for own, other, kind in jobs]
+    seconds = rows.seconds.fillna(rows.restart_seconds)
+    rows = rows.assign(part=measurement_kinds(rows), place=rows.placement.map(_place), measured=seconds)
+    return replace(one, rows=rows.assign(derived=derived))
 
 
 def _errors_by(one: PredictedSet, columns: list[str]) -> Any:
@@ -98,7 +121,7 @@ def validation_page(
     lines = markdown_table(ERROR_HEADER, error_rows(sets))
     if absent:
         lines += ["Missing sets:", "", *(f"* {name}: {why}" for name, why in absent.items()), ""]
-    for one in sets:
+    for one in map(_described, sets):
         lines += _set(one, plots.get(one.name, ""))
     meanings = [[f"`{name}`", column.meaning] for name, column in COLUMNS.items()]
     columns = "\n".join(markdown_table(["column", "meaning"], meanings)[:-1])
@@ -110,7 +133,7 @@ def validation_page(
 def draw_sets(sets: Sequence[PredictedSet], folder: Path) -> dict[str, str]:
     """Draw predictions into images/ and return {name of a set: path of its image in the folder}."""
     plots: dict[str, str] = {}
-    for one in sets:
+    for one in map(_described, sets):
         if not one.predicted.empty:
             plots[one.name] = f"images/shipped_{one.name.replace('/', '_')}.png"
             save_figure(folder / plots[one.name], partial(_draw, one), one.about.title)

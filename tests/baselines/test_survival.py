@@ -17,7 +17,7 @@ from ringyard_baselines.policies.allocating import AllocatingScheduler
 from ringyard_baselines.policies.least_estimated import LeastEstimated
 from ringyard_baselines.scheduler import run
 from ringyard_baselines.tools import survival
-from ringyard_baselines.tools.survival import PARAMETERS, SurvivalEstimate, constant_rates
+from ringyard_baselines.tools.survival import PARAMETERS, SurvivalEstimate
 from ringyard_baselines.tools.tenants import (
     BINS,
     EDGES,
@@ -25,8 +25,8 @@ from ringyard_baselines.tools.tenants import (
     FEATURES,
     bins_of,
     latest_features,
-    missing_features,
 )
+from tools.calibration.hazard import constant_rates, missing_features
 
 
 def drawn_network(seed):

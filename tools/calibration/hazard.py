@@ -15,11 +15,12 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from ringyard.jobs import JobTable
 from ringyard.placement import consolidate
 from ringyard_agents.evaluation.evaluate import make_simulator
 from ringyard_baselines.policies.least_estimated import LeastEstimated
 from ringyard_baselines.tools import tenants
-from ringyard_baselines.tools.survival import CLIP, LOG_RATES, PARAMETERS, SurvivalEstimate, constant_rates
+from ringyard_baselines.tools.survival import CLIP, LOG_RATES, PARAMETERS, SurvivalEstimate
 from ringyard_baselines.tools.tenants import BINS, FEATURES, RUN_TIME_FEATURES
 
 _LATER_SAMPLES = 0.02  # share kept of a job's samples after the first, which are many
@@ -45,6 +46,19 @@ class JobSamples(NamedTuple):
     def joined(cls, parts: Sequence["JobSamples"]) -> "JobSamples":
         """Concatenate samples."""
         return cls(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def constant_rates(log_rates: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+    """Return the parameters {name: array} of a network that gives all jobs the same log rates [BINS]."""
+    network = {name: np.zeros(shape) for name, shape in PARAMETERS.items()}
+    network["output"][-1] = log_rates
+    return network
+
+
+def missing_features(jobs: JobTable) -> NDArray[np.bool_]:
+    """Return which features [FEATURES] are of virtual clusters or users although the jobs name none."""
+    without = [(getattr(jobs, name) == "").all() for name in ("vc", "user")]
+    return np.array([*np.repeat(without, FEATURES // 2), False])
 
 
 def _exposure(ages: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
@@ -82,7 +96,7 @@ def _simulate(environment: Mapping[str, Any], window: int, seed: int) -> JobSamp
         parts.append([column[chosen] for column in latest])
         sampled[latest.rows] = True
     rows, ages, features = (np.concatenate(column) for column in zip(*parts, strict=True))
-    features[:, tenants.missing_features(sim.jobs)] = 0.0
+    features[:, missing_features(sim.jobs)] = 0.0
     ends = sim.state.jobs["run_seconds"][0, rows]
     ran = ends > ages
     shares = 1.0 / np.bincount(rows[ran], minlength=len(sim.jobs))[rows[ran]]

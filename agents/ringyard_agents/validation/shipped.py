@@ -24,7 +24,7 @@ from ringyard.restart import RestartCost
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.simulator import Simulator
 from ringyard.state.records import JobKind
-from ringyard_agents.measurements import MeasuredRows, gpus_per_server, measurement_kinds
+from ringyard_agents.measurements import MeasuredRows, gpus_per_server
 
 _ROWS = 2000  # most rows per simulator
 _INSTANT = 1e-12  # compute seconds of a row that measures a transfer only
@@ -186,9 +186,8 @@ MEAN_AIM, MEDIAN_AIM = 0.15, 0.10  # largest mean and median error aimed at
 class PredictedSet(MeasuredRows):
     """A measured set with predictions.
 
-    Its rows also hold `part` (kind of measurement), `place` (number of GPUs or servers), `measured`,
-    `predicted`, `error` (relative, NaN without a prediction), `reason` (why there is no prediction) and
-    `derived` (the profile's figures for that GPU type are derived, not measured).
+    Its rows also hold `predicted`, `error` (relative, NaN without a prediction) and `reason` (why there is no
+    prediction).
     """
 
     @property
@@ -200,12 +199,6 @@ class PredictedSet(MeasuredRows):
     def left_out(self) -> dict[str, int]:
         """{reason: number of rows without a prediction}."""
         return {str(why): int(count) for why, count in self.rows.reason.value_counts().items() if why}
-
-
-def _place(placement: str) -> str:
-    servers = gpus_per_server(placement)
-    count, word = (len(servers), "server") if len(servers) > 1 else (servers[0], "GPU")
-    return f"{count} {word}{'s' if count > 1 else ''}"
 
 
 def _predict_set(measured: MeasuredRows, overrides: Sequence[str], links: Mapping[str, str]) -> PredictedSet:
@@ -220,11 +213,7 @@ def _predict_set(measured: MeasuredRows, overrides: Sequence[str], links: Mappin
     predicted, reasons = predict_rows(rows, [*overrides, *measured.about.overrides])
     seconds = rows.seconds.fillna(rows.restart_seconds)
     error = (predicted - seconds).abs() / seconds
-    figures = {(model.name, kind) for model in catalogue() for kind, one in model.gpus.items() if one.derived}
-    jobs = zip(rows.model, rows.neighbour, rows.gpu_type, strict=True)
-    derived = [(one, kind) in figures or (two, kind) in figures for one, two, kind in jobs]
-    rows = rows.assign(part=measurement_kinds(rows), place=rows.placement.map(_place), measured=seconds)
-    rows = rows.assign(predicted=predicted, reason=reasons, derived=derived, error=error)
+    rows = rows.assign(predicted=predicted, reason=reasons, error=error)
     return PredictedSet(measured.name, measured.about, rows)
 
 

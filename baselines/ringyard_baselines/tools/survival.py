@@ -166,10 +166,3 @@ class SurvivalEstimate(Estimate):
     def memory_of(self, jobs: JobTable) -> NDArray[np.float64]:
         """Return `initial_memory` of `jobs` [jobs, numbers]."""
         return initial_memory(jobs, self.memory)
-
-
-def constant_rates(log_rates: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-    """Return the parameters {name: array} of a network that gives all jobs the same log rates [BINS]."""
-    network = {name: np.zeros(shape) for name, shape in PARAMETERS.items()}
-    network["output"][-1] = log_rates
-    return network

@@ -261,12 +261,6 @@ class FeatureRows(NamedTuple):
     features: NDArray[np.float64]  #: [n, FEATURES] values of `FEATURE_NAMES`
 
 
-def missing_features(jobs: JobTable) -> NDArray[np.bool_]:
-    """Return which features [FEATURES] are of virtual clusters or users although the jobs name none."""
-    without = [(getattr(jobs, name) == "").all() for name in ("vc", "user")]
-    return np.array([*np.repeat(without, FEATURES // 2), False])
-
-
 def latest_features(memory: NDArray[np.float64]) -> FeatureRows:
     """Return the jobs with features that were written at the last decision of a memory [jobs, COLUMNS]."""
     live = memory[: int(memory[0, _NUM_LIVE]), _LIST].astype(np.int64)
