@@ -194,6 +194,9 @@ class JobTable:
     acceptable_jct: Annotated[_Float, "(0, inf]", np.inf]
     #: `ringyard.state.records.JobOutcome` at the end of its work, such as a failure in the trace
     outcome: Annotated[_Whole, "[0, 2]", int(JobOutcome.COMPLETED)]
+    #: seconds of its `duration_seconds` that lie before time 0. Jobs with such come first, at 0 s: they get
+    #: GPUs before the first decision, and no mean counts them (`ringyard.workloads.Replay.warm`).
+    elapsed_seconds: Annotated[_Float, "[0, 1e12]", 0.0]
     vc: _Text  #: name of the virtual cluster. "": unknown.
     user: _Text  #: name of the user that submitted it. "": unknown.
     #: jobs of the same cluster that ended earlier. They are not simulated.
@@ -315,6 +318,11 @@ class JobTable:
         """[jobs] GPU seconds of isolated run time, ascending, which do not reveal the job of each."""
         return np.sort(self.duration_seconds * self.num_gpus)
 
+    @property
+    def num_warm(self) -> int:
+        """Number of jobs that ran before time 0, the first rows."""
+        return int((self.elapsed_seconds > 0).sum())
+
     def rows(self, index: Any) -> Self:
         """Return the jobs at `index`, a slice, a mask or ascending rows."""
         return replace(self, **{name: getattr(self, name)[index] for name in _columns()})
@@ -379,6 +387,14 @@ class JobTable:
         unsorted[1:] = self.submit_seconds[1:] < self.submit_seconds[:-1]
         unsorted[list(table_starts)] = False
         self._refuse(unsorted, "submit_seconds", "ascending submit times (sort the rows first)")
+        ran = self.elapsed_seconds > 0
+        if ran.any():
+            late, behind = self.submit_seconds > 0, ~np.concatenate([[True], ran[:-1]])
+            behind[list(table_starts)] = False
+            self._refuse(ran & (late | behind), "elapsed_seconds", "0 except for the first jobs, at 0 s")
+            left = self.duration_seconds > self.elapsed_seconds
+            self._refuse(ran & ~left, "elapsed_seconds", "less than its duration_seconds")
+            self._refuse(ran & (self.num_gpus < 1), "elapsed_seconds", "0 for a CPU-only job")
         wrong = (self.num_gpus < 1) & (_values(self.kind) != JobKind.CPU_ONLY)
         self._refuse(wrong, "num_gpus", "1 or more")
 

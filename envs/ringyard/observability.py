@@ -84,6 +84,7 @@ COLUMNS: dict[str, Observability] = dict.fromkeys(Job.dtype.names or (), Observa
         (Observability.SIZES, "uses_host_resources sample_bytes dataset_bytes stored_bytes"),
         (Observability.SIZES, "gpu_memory_bytes fixed_memory_bytes sample_memory_bytes"),
         (Observability.ATTAINED_SERVICE, "attained_service forgiven_service service_queue run_seconds"),
+        (Observability.ATTAINED_SERVICE, "elapsed_seconds num_warm"),
         (Observability.DISTRIBUTION, "gpu_seconds_distribution"),
         (Observability.HISTORY, "past"),
         # predictions come in iterations and in isolated seconds. All of them contain the progress so far

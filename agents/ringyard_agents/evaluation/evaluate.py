@@ -147,7 +147,7 @@ def check_tasks(tasks: Sequence[EvaluationTask]) -> int:
     different = set()
     for task in {task.workload: task for task in tasks}.values():
         sim = make_simulator(task.environment, task.workload, task.seed, None)
-        measured_rows(len(sim.jobs), task.measured_jobs)
+        measured_rows(sim.jobs, task.measured_jobs)
         jobs = (sim.jobs.submit_seconds, sim.jobs.num_gpus, sim.jobs.duration_seconds)
         different.add((sim.cluster, *(hashlib.sha256(column.tobytes()).digest() for column in jobs)))
     return len(different)

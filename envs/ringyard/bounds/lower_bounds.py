@@ -108,7 +108,7 @@ def simulation_bounds(sim: Simulator, measured: Window = (0.0, 1.0)) -> LowerBou
     Raises:
         ConfigurationError: shares out of their range, or no job between them.
     """
-    rows = np.arange(len(sim.jobs))[measured_rows(len(sim.jobs), measured)]
+    rows = np.arange(len(sim.jobs))[measured_rows(sim.jobs, measured)]
     submit, options = sim.jobs.submit_seconds, job_options(sim)
     seconds, gpu_seconds = isolated_bounds(sim, options)
     work = gpu_seconds / sim.cluster.num_gpus

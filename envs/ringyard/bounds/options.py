@@ -48,7 +48,7 @@ _RATE, _TYPES, _GPUS, _CORES = range(_COLUMNS)
 #: fields in which jobs may differ and still have options of equal speed per iteration
 _FIELDS_WITHOUT_EFFECT = (
     *("submit_seconds", "total_iterations", "remaining_iterations", "remaining_at_last_stop"),
-    *("isolated_seconds", "row", "demand_class", "outcome", "predictable", "predictable_from"),
+    *("isolated_seconds", "attained_service", "run_seconds", "row", "demand_class", "outcome", "predictable", "predictable_from"),
     *("prediction_factor", "loss_curve", "loss_noise", "cancel_seconds", "deadline_seconds", "graph"),
 )
 
@@ -271,7 +271,7 @@ def _known_options(physics: Physics, limits: tuple[bytes, ...]) -> dict[bytes, N
 def job_options(sim: Simulator) -> JobOptions:
     """Return the options of the jobs of a simulation, run or not."""
     jobs = prepare_jobs(sim.jobs, sim.cluster, sim.performance, constant(0.0))
-    iterations = jobs["total_iterations"].copy()
+    iterations = jobs["remaining_iterations"].copy()
     for name in _FIELDS_WITHOUT_EFFECT:
         jobs[name] = 0
     cluster: Cluster = sim.cluster

@@ -128,10 +128,14 @@ class Metrics:
         return {name: value for name, value in values.items() if value is not None}
 
 
-def measured_rows(num_jobs: int, measured: Window) -> slice:
-    """Return the rows of a table between (first, last) fractions of the arrivals; none are an error."""
+def measured_rows(table: JobTable, measured: Window) -> slice:
+    """Return the rows of a table between (first, last) fractions of the arrivals; none are an error.
+
+    Jobs that ran before time 0 (`JobTable.elapsed_seconds`) do not count, nor do fractions include them.
+    """
     require("measured_jobs", measured, Window)
-    first, last = (round(share * num_jobs) for share in measured)
+    num_jobs = len(table) - table.num_warm
+    first, last = (table.num_warm + round(share * num_jobs) for share in measured)
     if first == last:
         raise ConfigurationError(
             f"measured_jobs is {list(measured)}, which leaves none of {num_jobs} jobs"
@@ -157,7 +161,7 @@ def job_times(state: State, b: int, table: JobTable, measured: Window = (0.0, 1.
     `measured` and errors are those of `measured_rows`.
     """
     jobs = state.jobs[b, : len(table)]
-    counted = measured_rows(len(table), measured)
+    counted = measured_rows(table, measured)
     rows = counted.start + np.flatnonzero(jobs["status"][counted] == JobStatus.DONE)
 
     def ended(name: str) -> NDArray[Any]:

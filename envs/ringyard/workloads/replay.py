@@ -24,8 +24,15 @@ class Replay:
     The history of a window (`JobTable.past`) is all jobs of the trace that had ended when it starts.
     Assumption: they did not wait, because excerpts of traces do not state waiting times.
 
+    With `warm`, jobs that ran when the window starts come first, at 0 s, with what they have run so far in
+    `JobTable.elapsed_seconds`. They hold GPUs before the first decision, can be preempted like all jobs, and
+    are in no mean. Assumptions: as above, they did not wait. With a `load`, all arrivals of the trace are
+    stretched like the window's. If they ask for more GPUs than the cluster has, they are taken in a random
+    order, as long as GPUs are left, and at most as many as ever ran at once in the trace. Those submitted at
+    the same instant as the first job of the window are left out.
+
     Raises:
-        WorkloadError: no job has at most `max_gpus` GPUs.
+        WorkloadError: no job has at most `max_gpus` GPUs, or jobs without run times and `warm`.
         ConfigurationError: an argument out of its range, or no jobs in the `part`.
 
     Warns:
@@ -46,6 +53,7 @@ class Replay:
     #: windows lie between these shares of the jobs in order of submission, such as (0, 0.6) for training
     #: and (0.6, 1) for evaluation
     part: Annotated[tuple[Fraction, Fraction], "ascending"] = (0.0, 1.0)
+    warm: bool = False  #: begin with the jobs that ran at that moment. False: with an empty cluster
 
     def __post_init__(self) -> None:
         self.jobs.check()
@@ -61,6 +69,11 @@ class Replay:
                 text = f"{message} {self.max_gpus} GPUs (workload.max_gpus)"
                 warnings.warn(text, WorkloadWarning, stacklevel=4)
             object.__setattr__(self, "jobs", self.jobs.rows(kept))
+        if self.warm and np.isnan(self.jobs.duration_seconds).any():
+            raise WorkloadError(
+                "workload.warm is true, and the trace has jobs without run times; expected a column of run"
+                " times or ends (workload.reader.duration=NAME or workload.reader.end=NAME), or warm=false"
+            )
         submit = self.jobs.submit_seconds[self._span]
         if not len(submit):
             raise ConfigurationError(
@@ -93,7 +106,13 @@ class Replay:
         if self.window_seconds is not None:
             ends = np.searchsorted(submit, submit + self.window_seconds, side="right")
             most = int((ends - np.arange(len(submit))).max())
-        return min(most, self.window_jobs or most)
+        return min(most, self.window_jobs or most) + (self._most_running if self.warm else 0)
+
+    @cached_property
+    def _most_running(self) -> int:
+        """Largest number of jobs of the trace that ran at once, with known run times."""
+        begun = np.arange(1, len(self.jobs) + 1)
+        return int((begun - np.searchsorted(self._ends[0], self.jobs.submit_seconds, side="right")).max())
 
     def sample(self, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """Draw a window for `cluster` from `rng`, its first job at 0 s."""
@@ -111,19 +130,44 @@ class Replay:
             end = int(np.searchsorted(submit, submit[first] + self.window_seconds, side="right"))
         if self.window_jobs is not None:
             end = min(end, first + self.window_jobs)
-        window = self.jobs.rows(slice(begin + first, begin + end))
+        first, end = begin + first, begin + end
+        window = self.jobs.rows(slice(first, end))
         ends, past = self._ends
-        ended = int(np.searchsorted(ends, submit[first], side="right"))
+        ended = int(np.searchsorted(ends, window.submit_seconds[0], side="right"))
         columns = [getattr(past, field.name)[:ended] for field in fields(past)]
         window = replace(window, past=HistoricalJobs(*columns))
         window = window.shifted(window.submit_seconds - window.submit_seconds[0])
+        seconds = window.submit_seconds[-1]
         if self.load is not None:
             window = scale_to_load(window, cluster, self.load)
-        own = window.model_ids
-        assigned = self.models.assign(window, rng)
+        window = self._with_models(window, rng)
+        if not self.warm:
+            return window
+        running = self._running(first, window.submit_seconds[-1] / seconds if seconds else 1.0, cluster, rng)
+        both = [self._with_models(running, rng), window] if len(running) else [window]
+        return replace(JobTable.concatenate(both), past=window.past)
+
+    def _running(self, first: int, stretch: float, cluster: Cluster, rng: np.random.Generator) -> JobTable:
+        """Jobs that ran when row `first` was submitted, if times between submissions are `stretch` as long."""
+        elapsed = (self.jobs.submit_seconds[first] - self.jobs.submit_seconds[:first]) * stretch
+        rows = np.flatnonzero((elapsed > 0) & (elapsed < self.jobs.duration_seconds[:first]))
+        gpus, free = self.jobs.num_gpus, cluster.num_gpus
+        if gpus[rows].sum() > free or len(rows) > self._most_running:
+            kept = []
+            for row in rng.permutation(rows).tolist():
+                if gpus[row] <= free and len(kept) < self._most_running:
+                    kept.append(row)
+                    free -= gpus[row]
+            rows = np.array(sorted(kept), np.int64)
+        return replace(self.jobs.rows(rows).shifted(np.zeros(len(rows))), elapsed_seconds=elapsed[rows])
+
+    def _with_models(self, jobs: JobTable, rng: np.random.Generator) -> JobTable:
+        """Return the same `jobs` with models drawn from `rng`, except for those that have one."""
+        own = jobs.model_ids
+        assigned = self.models.assign(jobs, rng)
         if (own < 0).all():
             return assigned
-        batch = np.where(own >= 0, window.batch_size, np.nan)
+        batch = np.where(own >= 0, jobs.batch_size, np.nan)
         return assigned.with_models(np.where(own >= 0, own, assigned.model_ids), batch)
 
 

@@ -21,7 +21,14 @@ import numpy as np
 from ringyard.compiled import kernel, linked_kernel
 from ringyard.performance.model import Physics
 from ringyard.sim.engine.allocation import fail_server, repair_server
-from ringyard.sim.engine.lifecycle import arrive, become_predictable, end_job, fail_job, log_downtime
+from ringyard.sim.engine.lifecycle import (
+    arrive,
+    become_predictable,
+    end_job,
+    fail_job,
+    log_downtime,
+    start_warm_jobs,
+)
 from ringyard.sim.engine.livelock import count_step
 from ringyard.sim.engine.queues import waiting_add_all
 from ringyard.state.arrays import State
@@ -255,6 +262,8 @@ def _process_next_event(state: State, b: int, physics: Physics) -> bool:
     ):
         arrive(state, b)
     waiting_add_all(state, b, first, cluster.next_arrival)
+    if first == 0 and cluster.next_arrival > 0 and state.jobs[b, 0].attained_service > 0.0:
+        start_warm_jobs(state, b, physics)
     if cluster.next_round_seconds <= time:
         cluster.next_round_seconds = next_round(time, cluster.round_seconds)
     if cluster.wake_seconds <= time:

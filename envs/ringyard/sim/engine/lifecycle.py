@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from ringyard.compiled import Int32Vector, kernel, linked_kernel
+from ringyard.compiled import Int32Vector, kernel, linked_kernel, to_int
 from ringyard.performance.model import Physics, iteration_seconds
+from ringyard.placement.rules import pack_gpus
 from ringyard.restart import cores_pause, resize_pause, restart_pause, servers_pause
 from ringyard.sim.engine.allocation import allocate, collect_places, release
 from ringyard.sim.engine.co_location import clear_context, update_context
@@ -262,6 +263,17 @@ def arrive(state: State, b: int) -> None:
     if job.predictable_from <= 0.0:
         cluster.predicted_inverse_durations += 1.0 / (job.isolated_seconds * job.prediction_factor)
     cluster.next_cancel_seconds = min(cluster.next_cancel_seconds, job.cancel_seconds)
+
+
+@linked_kernel
+def start_warm_jobs(state: State, b: int, physics: Physics) -> None:
+    """Give GPUs to waiting jobs of cluster `b` of `state` that ran before time 0, by rule `pack`."""
+    j = 0
+    while j < state.clusters[b].num_jobs and state.jobs[b, j].attained_service > 0.0:
+        places = state.place_scratch[b]
+        if pack_gpus(state, b, j, to_int(state.jobs[b, j].num_gpus), places) > 0:
+            start(state, b, j, places, physics)
+        j += 1
 
 
 @kernel

@@ -39,11 +39,17 @@ class IsolatedRun:
 
 @kernel
 def _write_isolated_times(
-    jobs: Records1[Job], first: int, durations: FloatVector, iterations: FloatVector, isolated: IsolatedRun
+    jobs: Records1[Job],
+    first: int,
+    durations: FloatVector,
+    iterations: FloatVector,
+    elapsed: FloatVector,
+    isolated: IsolatedRun,
 ) -> None:
     """Give `jobs` their asked shape, and write how long they run `isolated`, per iteration and in all.
 
-    `durations` and `iterations` are NaN where the other is given. Errors count jobs from `first`.
+    `durations` and `iterations` are NaN where the other is given. `elapsed` are the seconds of the durations
+    before time 0. Errors count jobs from `first`.
     """
     for i in range(len(jobs)):
         job = jobs[i]
@@ -60,7 +66,11 @@ def _write_isolated_times(
             job.total_iterations = iterations[i]
             job.isolated_seconds = iterations[i] * seconds
         job.remaining_iterations = job.total_iterations
-        job.remaining_at_last_stop = job.total_iterations
+        if elapsed[i] > 0.0:
+            job.remaining_iterations = (durations[i] - elapsed[i]) / seconds
+            job.attained_service = elapsed[i] * job.asked_gpus
+            job.run_seconds = elapsed[i]
+        job.remaining_at_last_stop = job.remaining_iterations
 
 
 def _overlap_exponents(performance: PerformanceModel) -> NDArray[np.float64]:
@@ -216,6 +226,7 @@ class JobPreparer:
         others = columns.keys() - constant
         durations = np.ascontiguousarray(tables.duration_seconds, np.float64)
         iterations = np.ascontiguousarray(tables.iterations, np.float64)
+        elapsed = np.ascontiguousarray(tables.elapsed_seconds, np.float64)
         columns["isolated_seconds"] = np.zeros(len(tables))
         room = np.asarray(out).view((np.void, Job.dtype.itemsize))  # NumPy copies records field by field
         for first in range(0, len(tables), _BLOCK):
@@ -224,7 +235,7 @@ class JobPreparer:
             for name in others:
                 block[name] = columns[name][here]
             block["row"] = rows[here]
-            _write_isolated_times(block, first, durations[here], iterations[here], self._alone)
+            _write_isolated_times(block, first, durations[here], iterations[here], elapsed[here], self._alone)
             room[records[here]] = block.view(room.dtype)
             columns["isolated_seconds"][here] = block["isolated_seconds"]
         return columns
