@@ -23,6 +23,7 @@ from random_simulations import (
     one_of,
     simulator,
 )
+from ringyard import Allocation
 from ringyard.allocator import Allocator, attained, predicted
 from ringyard.errors import PlacementError, SchedulerError
 from ringyard.resources import RESOURCES
@@ -234,6 +235,10 @@ def _play(seed, allocating):
                 each.advance()
             except SchedulerError:
                 stalled.append(each)
+        if sim.now == 0 and not oracle.running:  # where warm jobs go is the rule of the engine
+            for j in np.flatnonzero(simulation.jobs.elapsed_seconds > 0).tolist():
+                if gpus := sim.view().gpus_of(j):
+                    oracle.apply([Allocation(j, gpus)])
         equal(seed, sim, "whether anything is left to happen", sim not in stalled, oracle not in stalled)
         events += not stalled
     compare_now(seed, sim, oracle)

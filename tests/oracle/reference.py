@@ -73,7 +73,11 @@ class ReferenceSimulator(ReferencePhysics):
             alone = self._alone(job, int(fewest[j]))
             given = float(jobs.iterations[j])
             job.total = float(jobs.duration_seconds[j]) / alone if math.isnan(given) else given
-            job.remaining = job.left = job.saved = job.total
+            job.remaining = job.total
+            if elapsed := float(jobs.elapsed_seconds[j]):
+                job.remaining = (float(jobs.duration_seconds[j]) - elapsed) / alone
+                job.service, job.ran = elapsed * job.asked_gpus, elapsed
+            job.left = job.saved = job.remaining
             job.alone = alone
         self._up = [True] * cluster.num_servers
         self._draws = [0] * cluster.num_servers

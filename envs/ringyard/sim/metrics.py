@@ -136,7 +136,7 @@ def measured_rows(table: JobTable, measured: Window) -> slice:
     require("measured_jobs", measured, Window)
     num_jobs = len(table) - table.num_warm
     first, last = (table.num_warm + round(share * num_jobs) for share in measured)
-    if first == last:
+    if first == last and num_jobs:
         raise ConfigurationError(
             f"measured_jobs is {list(measured)}, which leaves none of {num_jobs} jobs"
             f"; expected fractions at least {1 / num_jobs:.2g} apart"
