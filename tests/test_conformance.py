@@ -108,13 +108,17 @@ def test_every_agent_has_the_settings_of_a_quick_check(choice):
     check_groups("train", composed("train", "debug=tiny_training", choice))
 
 
-def small_run(scheduler, seed, compiled=True, placement_cluster=None):
+def small_run(scheduler, seed, compiled=True, placement_cluster=None, warm=0):
     rng = np.random.default_rng(seed)
     jobs = random_jobs(rng, 60, 8, spread=300.0)
     if isinstance(scheduler, PartitioningHeuristic):
         jobs = replace(jobs, acceptable_jct=rng.uniform(1.0, 6.0, 60) * jobs.duration_seconds)
     jobs = served(scheduler, jobs)
     cluster = placement_cluster or Cluster.homogeneous(4, 4)
+    if warm:
+        ran = np.arange(60) < warm
+        jobs = jobs.shifted(np.where(ran, 0.0, jobs.submit_seconds))
+        jobs = replace(jobs, elapsed_seconds=np.where(ran, 0.4 * jobs.duration_seconds, 0.0))
     sim = Simulator(cluster, jobs, rings(), constant(3.0), scheduler.round_seconds, seed=seed)
     run(sim, scheduler, np.random.default_rng(seed), compiled)
     return sim
@@ -151,6 +155,20 @@ def test_driving_equals_deciding(name):
     assert driven.end_seconds.tolist() == decided.end_seconds.tolist()
     assert driven.start_seconds.tolist() == decided.start_seconds.tolist()
     assert driven.num_preemptions.tolist() == decided.num_preemptions.tolist()
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_schedulers_begin_with_jobs_that_run(name):
+    scheduler = leaf("scheduler", name)
+    sims = [small_run(scheduler, 4, compiled, warm=6) for compiled in (True, False)]
+    for sim in sims:
+        assert sim.done
+        assert sim.metrics().num_finished == 54
+        assert sim.metrics().mean_jct >= simulation_bounds(sim).mean_jct * (1 - 1e-12)
+        assert sim.metrics().makespan >= simulation_bounds(sim).makespan * (1 - 1e-12)
+    assert sims[0].state.jobs["end_seconds"][0, :-1].tolist() == (
+        sims[1].state.jobs["end_seconds"][0, :-1].tolist()
+    )
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)

@@ -1,7 +1,8 @@
 """`python -m tools.warm_start FILE ...`: an empty start and a warm one (`workload.warm`), beside a long replay.
 
 Windows of a trace keep their recorded times. The long replay begins weeks earlier with an empty cluster and
-ends with the window's last job. Only the window's own jobs count.
+ends with the window's last job. A warm-up runs as many jobs before the window. Only the window's own jobs
+count.
 """
 
 import warnings
@@ -27,6 +28,7 @@ from ringyard_baselines.scheduler import Scheduler, run
 _WEEK = 7 * 86400.0
 _GPUS_PER_SERVER = 8
 _SCHEDULERS = ["fifo_backfill@consolidate", "las@consolidate", "srsf@consolidate"]
+_STARTS = ("empty start", "warm start", "empty, warm-up", "warm, warm-up", "long replay")
 _FIRST_SHARE = 0.3  # windows begin after this share of the jobs, so that weeks precede them
 
 
@@ -37,7 +39,7 @@ def _scheduler(name: str) -> Scheduler:
 
 def _mean_jct(jobs: JobTable, cluster: Cluster, scheduler: Scheduler, own: int) -> float:
     """Mean JCT in seconds of the last `own` rows of a table."""
-    sim = Simulator(cluster, jobs, ten_gigabit_rings(), constant(30.0))
+    sim = Simulator(cluster, jobs, ten_gigabit_rings(), constant(30.0), scheduler.round_seconds)
     run(sim, scheduler, np.random.default_rng(0))
     times = job_times(sim.state, 0, sim.jobs)
     return float(times.jct[times.rows >= len(jobs) - own].mean())
@@ -46,17 +48,21 @@ def _mean_jct(jobs: JobTable, cluster: Cluster, scheduler: Scheduler, own: int) 
 def measure(
     trace: JobTable, cluster: Cluster, scheduler: Scheduler, windows: int, window_jobs: int, weeks: float
 ) -> NDArray[np.float64]:
-    """Return [windows, 3] mean JCT of each window's own jobs: empty start, warm start, long replay."""
+    """Return [windows, 5] mean JCT in seconds of each window's own jobs, in the order of `_STARTS`."""
     models, rng = ModelMix(), np.random.default_rng(0)
     trace = models.assign(trace, rng)
     firsts = rng.integers(int(_FIRST_SHARE * len(trace)), len(trace) - window_jobs, windows)
-    found = np.zeros((windows, 3))
+    found = np.zeros((windows, len(_STARTS)))
     for row, first in enumerate(firsts.tolist()):
         submit, end = trace.submit_seconds, first + window_jobs
-        cold = Replay(trace, models, window_jobs, start_seconds=float(submit[first]))
         begin = int(np.searchsorted(submit, submit[first] - weeks * _WEEK))
+        tables = []
+        for earlier in (0, window_jobs):
+            start = int(np.searchsorted(submit, submit[first - earlier]))
+            cold = Replay(trace, models, end - start, start_seconds=float(submit[start]))
+            both = (cold, replace(cold, warm=True))
+            tables += [one.sample(cluster, np.random.default_rng(row)) for one in both]
         before = trace.rows(slice(begin, end))
-        tables = [one.sample(cluster, np.random.default_rng(row)) for one in (cold, replace(cold, warm=True))]
         tables.append(before.shifted(before.submit_seconds - before.submit_seconds[0]))
         found[row] = [_mean_jct(one, cluster, scheduler, window_jobs) for one in tables]
     return found
@@ -73,8 +79,8 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--weeks", type=float, default=3.0, help="before a window (%(default)s)")
     given = parser.parse_args(words)
     warnings.simplefilter("ignore", WorkloadWarning)
-    print("| trace | GPUs | scheduler | empty start (s) | warm start (s) | long replay (s) | empty / long | warm / long |")
-    print("|---|---:|---|---:|---:|---:|---:|---:|")
+    print(f"| trace | GPUs | scheduler | {' | '.join(f'{start} (s)' for start in _STARTS)} |")
+    print("|---|---:|---|" + "---:|" * len(_STARTS))
     for position, word in enumerate(given.files):
         name, _, file = word.partition(":")
         gpus = given.gpus[min(position, len(given.gpus) - 1)]
@@ -83,11 +89,9 @@ def main(words: Sequence[str] | None = None) -> None:
         trace = trace.rows(trace.num_gpus <= 64)
         for label in given.schedulers:
             settings = given.windows, given.jobs, given.weeks
-            means = measure(trace, cluster, _scheduler(label), *settings)
-            empty, warm, long = (f"{mean:,.0f}" for mean in means.mean(axis=0))
-            errors = np.exp(np.log(means[:, :2] / means[:, 2:]).mean(axis=0))
-            shares = " | ".join(f"{error:.2f}" for error in errors)
-            print(f"| {name} | {gpus} | `{label}` | {empty} | {warm} | {long} | {shares} |", flush=True)
+            means = measure(trace, cluster, _scheduler(label), *settings).mean(axis=0)
+            cells = " | ".join(f"{mean:,.0f}" for mean in means)
+            print(f"| {name} | {gpus} | `{label}` | {cells} |", flush=True)
 
 
 if __name__ == "__main__":
