@@ -549,9 +549,21 @@ def leaders(*names: str) -> str:
 
 def switched_off(*names: str) -> str:
     """For each environment, every scheduler with its physics on and off, on the same workloads."""
+    first = {name: name.replace("physics_off", "environment") for name in names}
+    return _places(first, "on", "off")
+
+
+def warm_start(*names: str) -> str:
+    """For each trace, every scheduler in windows that begin empty and with the jobs that ran there."""
+    return _places({name: name.removesuffix("_warm") for name in names}, "empty", "warm")
+
+
+def _places(names: Mapping[str, str], first: str, second: str) -> str:
+    """Means and places of schedulers in both results of {second result: first result}, named so in columns."""
     parts = []
-    for name in filter(read, names):
-        on_name = name.replace("physics_off", "environment")
+    for name, on_name in names.items():
+        if not read(name):
+            continue
         on, off = frame(read(on_name)), frame(read(name))
         on = on[on["workload"] < off["workload"].nunique()]
         labels = [label for label in off["scheduler"].unique() if label in set(on["scheduler"])]
@@ -561,19 +573,19 @@ def switched_off(*names: str) -> str:
         rows = [
             {
                 "scheduler": label,
-                "on (s)": f"{mean[0][label]:,.0f}",
+                f"{first} (s)": f"{mean[0][label]:,.0f}",
                 "place": str(places[0][label]),
-                "off (s)": f"{mean[1][label]:,.0f}",
-                "place, off": str(places[1][label]),
-                "off against on": _change(*jct[label]),
+                f"{second} (s)": f"{mean[1][label]:,.0f}",
+                f"place, {second}": str(places[1][label]),
+                f"{second} against {first}": _change(*jct[label]),
             }
             for label in places[0].sort_values().index
         ]
         moved = int(((places[0] - places[1]).abs() >= _MOVED).sum())
-        title = f"**{commands()[on_name]['title']}.** Off: {commands()[name]['title']}."
+        title = f"**{commands()[on_name]['title']}.** {second.title()}: {commands()[name]['title']}."
         count = f"{moved} of {len(rows)} schedulers move by {_MOVED} places or more."
         parts += [f"{title} {count}", _listing(shown_commands(name)), _table(rows, caption=_CAPTION)]
-    return "\n\n".join([*parts, *_missing(names)])
+    return "\n\n".join([*parts, *_missing(list(names))])
 
 
 def listing(*names: str) -> str:
@@ -661,6 +673,7 @@ VIEWS: Mapping[str, Callable[..., str]] = {
         aggregates,
         leaders,
         switched_off,
+        warm_start,
         listing,
         printed,
         leaderboard,
