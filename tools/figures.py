@@ -559,7 +559,7 @@ def warm_start(*names: str) -> str:
 
 
 def _places(names: Mapping[str, str], first: str, second: str) -> str:
-    """Means and places of schedulers in both results of {second result: first result}, named so in columns."""
+    """Means and places of schedulers in both results of {second: first}, with these names in columns."""
     parts = []
     for name, on_name in names.items():
         if not read(name):

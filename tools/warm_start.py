@@ -1,4 +1,4 @@
-"""`python -m tools.warm_start FILE ...`: an empty start and a warm one (`workload.warm`), beside a long replay.
+"""`python -m tools.warm_start NAME:FILE ...`: empty and warm starts (`workload.warm`), beside a long replay.
 
 Windows of a trace keep their recorded times. The long replay begins weeks earlier with an empty cluster and
 ends with the window's last job. A warm-up runs as many jobs before the window. Only the window's own jobs

@@ -195,7 +195,7 @@ class JobTable:
     #: `ringyard.state.records.JobOutcome` at the end of its work, such as a failure in the trace
     outcome: Annotated[_Whole, "[0, 2]", int(JobOutcome.COMPLETED)]
     #: seconds of its `duration_seconds` that lie before time 0. Jobs with such come first, at 0 s: they get
-    #: GPUs before the first decision, and no mean counts them (`ringyard.workloads.Replay.warm`).
+    #: GPUs before the first decision, and means of `Metrics` leave them out (`ringyard.workloads.Replay`).
     elapsed_seconds: Annotated[_Float, "[0, 1e12]", 0.0]
     vc: _Text  #: name of the virtual cluster. "": unknown.
     user: _Text  #: name of the user that submitted it. "": unknown.

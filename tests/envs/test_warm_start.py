@@ -6,15 +6,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from conftest import composed, shared
+from conftest import composed, random_action, shared
 from ringyard import Cluster, JobTable, Simulator, ideal
 from ringyard.bounds import simulation_bounds
 from ringyard.errors import ConfigurationError, ObservabilityError, WorkloadError
+from ringyard.mdp.experiments import experiment
+from ringyard.mdp.vector import ClusterVectorEnv
 from ringyard.observability import Observability
 from ringyard.placement import pack
 from ringyard.restart import constant
 from ringyard.sim.metrics import job_times
-from ringyard.state.records import JobOutcome
+from ringyard.state.records import JobOutcome, JobStatus
 from ringyard.workloads import ModelMix, Replay, read_helios
 from ringyard_baselines import fifo, run, sjf, srsf, srtf
 
@@ -140,9 +142,9 @@ def test_warm_jobs_can_be_preempted_and_rejoin_with_what_is_left():
     ],
 )
 def test_jobs_that_cannot_have_run_are_refused(changes, said):
-    jobs = warm_pair(**{"elapsed": (0.0, 0.0), **{k: v for k, v in changes.items() if k == "elapsed"}})
-    if "duration" in changes:
-        jobs = replace(jobs, duration_seconds=np.array(changes["duration"]), iterations=np.array([5.0, np.nan]))
+    durations = np.array(changes.get("duration", (100.0, 10.0)))
+    jobs = replace(warm_pair(changes["elapsed"]), duration_seconds=durations)
+    jobs = replace(jobs, iterations=np.where(np.isnan(durations), 5.0, np.nan))
     with pytest.raises(WorkloadError, match=said):
         jobs.check()
 
@@ -152,7 +154,7 @@ def test_a_trace_without_run_times_is_refused():
     Replay(jobs, ModelMix())
     with pytest.raises(WorkloadError, match=r"workload.warm is true, .*workload.reader.end=NAME"):
         Replay(jobs, ModelMix(), warm=True)
-    with pytest.raises(ConfigurationError, match="workload.warm"):
+    with pytest.raises(ConfigurationError, match=r"workload\.warm"):
         Replay(trace(4), ModelMix(), warm="yes")
 
 
@@ -177,3 +179,22 @@ def test_windows_of_venus_are_warm(rng):
         assert window.num_warm + 128 == len(window) <= workload.num_jobs
         held.append(window.num_gpus[: window.num_warm].sum() / cluster.num_gpus)
     assert np.mean(held) > 0.8
+
+
+@pytest.mark.parametrize("form", ["jobs", "weights", "queue"])
+def test_environments_begin_with_jobs_that_run(form):
+    setting = replace(experiment("contention", form=form), workload=replay(trace(), warm=True))
+    vector = ClusterVectorEnv(2, setting, autoreset_mode="SameStep")
+    _, info = vector.reset(seed=1)
+    held = vector.unwrapped.batch.state.jobs["status"] == JobStatus.RUNNING
+    assert (held.sum(axis=1) > 5).all()
+    rng, ended = np.random.default_rng(0), 0
+    for _ in range(3000):
+        space = vector.single_action_space
+        actions = np.stack([random_action(space, mask, rng) for mask in vector.action_masks()])
+        _, reward, done, _, info = vector.step(actions)
+        ended += done.sum()
+        assert (reward <= 0).all()
+        if ended >= 2:
+            break
+    assert ended >= 2

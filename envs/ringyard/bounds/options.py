@@ -47,9 +47,10 @@ _RATE, _TYPES, _GPUS, _CORES = range(_COLUMNS)
 
 #: fields in which jobs may differ and still have options of equal speed per iteration
 _FIELDS_WITHOUT_EFFECT = (
-    *("submit_seconds", "total_iterations", "remaining_iterations", "remaining_at_last_stop"),
-    *("isolated_seconds", "attained_service", "run_seconds", "row", "demand_class", "outcome", "predictable", "predictable_from"),
-    *("prediction_factor", "loss_curve", "loss_noise", "cancel_seconds", "deadline_seconds", "graph"),
+    *("submit_seconds", "total_iterations", "remaining_iterations", "remaining_at_last_stop", "run_seconds"),
+    *("isolated_seconds", "row", "demand_class", "outcome", "predictable", "predictable_from", "graph"),
+    *("prediction_factor", "loss_curve", "loss_noise", "cancel_seconds", "deadline_seconds"),
+    "attained_service",
 )
 
 

@@ -25,11 +25,12 @@ class Replay:
     Assumption: they did not wait, because excerpts of traces do not state waiting times.
 
     With `warm`, jobs that ran when the window starts come first, at 0 s, with what they have run so far in
-    `JobTable.elapsed_seconds`. They hold GPUs before the first decision, can be preempted like all jobs, and
-    are in no mean. Assumptions: as above, they did not wait. With a `load`, all arrivals of the trace are
-    stretched like the window's. If they ask for more GPUs than the cluster has, they are taken in a random
-    order, as long as GPUs are left, and at most as many as ever ran at once in the trace. Those submitted at
-    the same instant as the first job of the window are left out.
+    `JobTable.elapsed_seconds`. They hold GPUs before the first decision and can be preempted like all jobs.
+    Means of `Metrics` do not count them; rewards and `info` of environments do, from 0 s on. Assumptions: as
+    above, they did not wait. With a `load`, all arrivals of the trace are stretched like the window's. If
+    they ask for more GPUs than the cluster has, they are taken in a random order, as long as GPUs are left,
+    and at most as many as ever ran at once in the trace. Those submitted at the same instant as the first job
+    of the window are left out.
 
     Raises:
         WorkloadError: no job has at most `max_gpus` GPUs, or jobs without run times and `warm`.
@@ -148,7 +149,7 @@ class Replay:
         return replace(JobTable.concatenate(both), past=window.past)
 
     def _running(self, first: int, stretch: float, cluster: Cluster, rng: np.random.Generator) -> JobTable:
-        """Jobs that ran when row `first` was submitted, if times between submissions are `stretch` as long."""
+        """Jobs that ran when row `first` was submitted, if gaps between submissions are `stretch` as long."""
         elapsed = (self.jobs.submit_seconds[first] - self.jobs.submit_seconds[:first]) * stretch
         rows = np.flatnonzero((elapsed > 0) & (elapsed < self.jobs.duration_seconds[:first]))
         gpus, free = self.jobs.num_gpus, cluster.num_gpus
