@@ -185,14 +185,14 @@ def test_windows_of_venus_are_warm(rng):
 def test_environments_begin_with_jobs_that_run(form):
     setting = replace(experiment("contention", form=form), workload=replay(trace(), warm=True))
     vector = ClusterVectorEnv(2, setting, autoreset_mode="SameStep")
-    _, info = vector.reset(seed=1)
+    vector.reset(seed=1)
     held = vector.unwrapped.batch.state.jobs["status"] == JobStatus.RUNNING
     assert (held.sum(axis=1) > 5).all()
     rng, ended = np.random.default_rng(0), 0
     for _ in range(3000):
         space = vector.single_action_space
         actions = np.stack([random_action(space, mask, rng) for mask in vector.action_masks()])
-        _, reward, done, _, info = vector.step(actions)
+        _, reward, done, _, _ = vector.step(actions)
         ended += done.sum()
         assert (reward <= 0).all()
         if ended >= 2:

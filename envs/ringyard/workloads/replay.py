@@ -154,7 +154,7 @@ class Replay:
         rows = np.flatnonzero((elapsed > 0) & (elapsed < self.jobs.duration_seconds[:first]))
         gpus, free = self.jobs.num_gpus, cluster.num_gpus
         if gpus[rows].sum() > free or len(rows) > self._most_running:
-            kept = []
+            kept: list[int] = []
             for row in rng.permutation(rows).tolist():
                 if gpus[row] <= free and len(kept) < self._most_running:
                     kept.append(row)
