@@ -213,7 +213,7 @@ def with_shapes(rng, jobs, cluster):
 def with_warm_jobs(rng, jobs):
     """The same jobs from 0 s on, of which some of the first ran before."""
     jobs = jobs.shifted(jobs.submit_seconds - jobs.submit_seconds[0])
-    possible = np.isfinite(jobs.duration_seconds) & (jobs.kind != JobKind.CPU_ONLY)
+    possible = np.isnan(jobs.iterations) & (jobs.kind != JobKind.CPU_ONLY)
     count = int(rng.integers(1, 4))
     warm = (np.cumprod(possible) > 0) & (np.arange(len(jobs)) < count)
     elapsed = np.where(warm, jobs.duration_seconds * rng.choice([0.25, 0.5, rng.uniform(0, 1)], len(jobs)), 0)
@@ -314,6 +314,7 @@ def draw_simulation(seed):
         own = np.random.default_rng([seed, attempt, 1])  # so that other simulations stay as they are
         if plain and own.random() < 0.3:
             case = with_plans(own, case)
+        own = np.random.default_rng([seed, attempt, 3])
         if own.random() < 0.2:
             case = case._replace(jobs=with_warm_jobs(own, case.jobs))
         try:

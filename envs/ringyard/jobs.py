@@ -392,8 +392,8 @@ class JobTable:
             late, behind = self.submit_seconds > 0, ~np.concatenate([[True], ran[:-1]])
             behind[list(table_starts)] = False
             self._refuse(ran & (late | behind), "elapsed_seconds", "0 except for the first jobs, at 0 s")
-            left = self.duration_seconds > self.elapsed_seconds
-            self._refuse(ran & ~left, "elapsed_seconds", "less than its duration_seconds")
+            left = (self.duration_seconds > self.elapsed_seconds) & np.isnan(self.iterations)
+            self._refuse(ran & ~left, "elapsed_seconds", "less than its duration_seconds, without iterations")
             self._refuse(ran & (self.num_gpus < 1), "elapsed_seconds", "0 for a CPU-only job")
         wrong = (self.num_gpus < 1) & (_values(self.kind) != JobKind.CPU_ONLY)
         self._refuse(wrong, "num_gpus", "1 or more")

@@ -57,6 +57,8 @@ def _srpt_mean(submit: NDArray[np.float64], size: NDArray[np.float64]) -> float:
 
 def _mean_with_blocking(mean: float, required: NDArray[np.bool_], seconds: NDArray[np.float64]) -> float:
     """Mean over the `required` jobs, or over them and the shortest of the others if that is less."""
+    if not len(seconds):  # all jobs ran before time 0
+        return float("nan")
     count, others = int(required.sum()), np.sort(seconds[~required])
     counts = count + np.arange(len(others) + 1)
     totals = mean * count + np.concatenate([[0.0], np.cumsum(others)])
