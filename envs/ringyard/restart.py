@@ -1,22 +1,16 @@
 """`RestartCost`: seconds without progress at each start after a job's first, and at changes while it runs.
 
-A job that goes on with g GPUs pauses for `seconds + growth x log2(g) + (jump if g >= jump_gpus)`.
-
-The logarithm is empirical. AITurbo's follow-on measured 15 models on 1, 2 and 3 GPUs. Of the forms tried, it
-predicts 3 GPUs best from 1 and 2 (mean error 9 %, a power law and a linear growth 12 %). ElasticFlow's
-simulator uses it, too. No public table goes beyond 3 GPUs, so its use there is an assumption.
-docs/validation.md has the errors.
+A job that goes on with g GPUs pauses for `seconds + growth x log2(g) + (jump if g >= jump_gpus)`. The
+logarithm is the form that predicts AITurbo's measured pauses best; docs/validation.md ("Restart cost") has
+the errors. Beyond 3 GPUs it is an assumption.
 
 Other changes of a running job:
 
-* *Parameter servers*: another number needs another sharding of the parameters. Optimus' and AITurbo's public
-  schedulers start new pods from a checkpoint, ElasticDL sorts the shards of a checkpoint anew, and DLRover's
-  workers connect to the new servers from a checkpoint. The default pause is that of a resize.
-* *Cores*: a container's quota changes at once (`docker update`, Kubernetes' in-place resize), but a PyTorch
-  DataLoader has to start new worker processes to use other cores. Reports go from 0.4 s (4 workers, pull
-  request 1271 of metatrain) to 10 s (3 of delta-interpolator, on Windows). Synergy's public scheduler starts
-  a new container. `CORES_SECONDS` is an assumption between them. The pause is at most that of a resize, and
-  0 for CPU-only jobs.
+* *Parameter servers*: another number needs another sharding of the parameters, for which the schedulers of
+  Optimus and AITurbo, ElasticDL and DLRover read a checkpoint. The default pause is that of a resize.
+* *Cores*: the quota of a container changes at once, but a PyTorch DataLoader has to start new worker
+  processes. Reports go from 0.4 s (4 workers, pull request 1271 of metatrain) to 10 s (3 workers of
+  delta-interpolator, on Windows).
 * *RAM* (a container's limit) and *shares of memory bandwidth* (Intel's MBA) change at once.
 """
 

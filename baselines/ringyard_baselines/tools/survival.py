@@ -1,16 +1,14 @@
 """Seconds left by a fitted survival model: hazard rates of a tenant's jobs, from the jobs that have ended.
 
-A small network predicts the hazard rate of a job in each bin of time. Its inputs are run times of the
-tenant's ended jobs, and run times so far of the live ones (`ringyard_baselines.tools.tenants`). From the
-rates follows the job's Gittins index at age a, the highest rate of completions per second of work over any
-time b to come,
+A small network predicts the hazard rate of a job in each bin of time from run times of the tenant's jobs
+(`ringyard_baselines.tools.tenants`). The estimate of the seconds left is 1 / G, which is exact if the end is
+known. G is the job's Gittins index at age a, its highest rate of completions per second of work over any time
+b to come (Gittins 1979; Aalto, Ayesta and Righter 2009),
 
     G(a) = max over b > a of P(T <= b | T > a) / E[min(T, b) - a | T > a]
 
-(Gittins 1979; Aalto, Ayesta and Righter 2009). The estimate of the seconds left is 1 / G, which is exact if
-the end is known. The architecture of the network is this project's.
-
-`memory` is [jobs, numbers]: the columns of `tenants`, then the estimates and scratch for the network.
+docs/research/unknown_durations.md compares it with other estimates. `memory` is [jobs, numbers]: the columns
+of `tenants`, then the estimates and scratch for the network.
 """
 
 from collections.abc import Mapping

@@ -1,21 +1,8 @@
 """Count how much of its time each job loses to what. This only measures: no decision depends on it.
 
-While a job runs, an iteration of the base batch takes `Job.iteration_seconds`. The performance model is asked
-how long it would take without one cause of loss after the other, each in addition to those before:
-
-1. contention: no other ring on its links.
-2. spread: on the fewest servers that hold so many GPUs, in one rack.
-3. interference: no neighbour on its GPUs.
-4. input: no wait for its input pipeline (cores, RAM, storage, memory bandwidth), and its parameter servers on
-   the cores of their calibration. A CPU-only job has the cores it asked for and all its memory bandwidth.
-5. stragglers: no worker slower than the others.
-6. GPU types: on the cluster's type where it is fastest.
-7. size: the GPUs, batch, plan and parameter servers it asked for.
-
-What each saves is the loss to that cause, below 0 a gain. What is left is work. Where parts of an iteration
-overlap, a loss hides behind a longer one, so that the order matters. Seconds without progress after a start
-or a resize are lost to restarts. Work repeated since a server failed is lost to failures. The sum of all
-these is the time for which the job ran.
+While a job runs, the performance model is asked how long an iteration of the base batch would take without
+one cause of loss after the other, each in addition to those before. What each saves is the loss to that
+cause, below 0 a gain, and what is left is work. docs/metrics.md ("Where the time goes") has the causes.
 """
 
 from ringyard.compiled import kernel, linked_kernel
