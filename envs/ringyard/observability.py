@@ -3,7 +3,10 @@
 from enum import Flag, auto
 from typing import Any
 
+import yaml
+
 from ringyard.compiled.reads import fields_read
+from ringyard.config_folder import config_folder
 from ringyard.errors import ObservabilityError
 from ringyard.resources import RESOURCES
 from ringyard.state import progress
@@ -27,18 +30,7 @@ class Observability(Flag):
     SPEEDS = auto()  #: how fast jobs run with other allocations, as profiling would measure it
     FUTURE = auto()  #: what cannot be known in advance: cancellations, failures, noise, errors of predictions
     HISTORY = auto()  #: run times, users and virtual clusters of jobs that ended before the first arrival
-    #: all flags
-    EVERYTHING = (
-        SIZES
-        | ATTAINED_SERVICE
-        | DISTRIBUTION
-        | PREDICTIONS
-        | DURATIONS
-        | TRAINING_CURVES
-        | SPEEDS
-        | FUTURE
-        | HISTORY
-    )
+    EVERYTHING = 2 * HISTORY - 1  #: all flags, of which HISTORY is the last
 
     def __str__(self) -> str:
         if self in (Observability.NOTHING, Observability.EVERYTHING):
@@ -54,61 +46,12 @@ _TABLE_TEXTS = {
     Observability.HISTORY: "ended jobs",
 }
 
-_WORK = Observability.PREDICTIONS | Observability.DURATIONS
-
-#: {column: flags, of which any one shows it}. The columns are those of `ringyard.state.records.Job` and of
-#: `JobTable`, and what views and job tables derive from them. Unlisted columns of `Job` need FUTURE
-COLUMNS: dict[str, Observability] = dict.fromkeys(Job.dtype.names or (), Observability.FUTURE) | {
-    column: flags
-    for flags, columns in (
-        # identity and place need no flag. A row of the job table may be used once its job is submitted
-        (Observability.NOTHING, "status kind model model_ids job_id submit_seconds demand_class priority"),
-        (Observability.NOTHING, "vc user row forgiven_waiting"),
-        (
-            Observability.NOTHING,
-            "num_servers num_racks server first_slot next_cpu_job visit_mark fewest_gpus",
-        ),
-        (Observability.NOTHING, "first_start_seconds last_start_seconds last_stop_seconds updated_seconds"),
-        (Observability.NOTHING, "pause_ends_seconds num_preemptions num_resizes num_failures"),
-        (Observability.NOTHING, "fair_share_integral straggler"),
-        # monitors show these of a running job (Gandiva measures throughput, CODA GPU utilisation)
-        (Observability.NOTHING, "iteration_seconds gpu_activity memory_bandwidth_cap link_share gpu_speed"),
-        (Observability.NOTHING, "contenders new_contenders sharing_slowdown bandwidth_slowdown"),
-        (Observability.NOTHING, "storage_seconds_per_byte"),
-        # what the user writes into the submission, and the present allocation
-        (Observability.SIZES, "num_gpus asked_gpus min_gpus max_gpus deadline_seconds acceptable_jct"),
-        (Observability.SIZES, "batch_size base_batch min_batch max_batch gradient_bytes memory_bandwidth"),
-        (Observability.SIZES, "parameter_servers asked_parameter_servers graph plan_model plan asked_plan"),
-        (Observability.SIZES, " ".join(f"{one.per_worker} {one.asked}" for one in RESOURCES)),
-        (Observability.SIZES, "cores_per_server_task asked_cores_per_server_task"),
-        (Observability.SIZES, "uses_host_resources sample_bytes dataset_bytes stored_bytes"),
-        (Observability.SIZES, "gpu_memory_bytes fixed_memory_bytes sample_memory_bytes"),
-        (Observability.ATTAINED_SERVICE, "attained_service forgiven_service service_queue run_seconds"),
-        (Observability.ATTAINED_SERVICE, "elapsed_seconds num_warm"),
-        (Observability.DISTRIBUTION, "gpu_seconds_distribution"),
-        (Observability.HISTORY, "past"),
-        # predictions come in iterations and in isolated seconds. All of them contain the progress so far
-        (Observability.PREDICTIONS, "predictable predicted_iterations predicted_seconds predicted_share"),
-        (Observability.TRAINING_CURVES | _WORK, "completed_iterations"),
-        (Observability.TRAINING_CURVES, "validation_metric training_loss loss_log"),
-        (Observability.SPEEDS | _WORK, "isolated_iteration_seconds"),
-        (Observability.SPEEDS, "compute_seconds base_compute_seconds fixed_fraction fixed_share noise_scale"),
-        (
-            Observability.SPEEDS,
-            "samples_per_core_second loading_serial_share progress_per_iteration overlap_exponent",
-        ),
-        (Observability.SPEEDS, "restart_seconds restart_growth restart_jump jump_gpus"),
-        (Observability.SPEEDS, "resize_seconds resize_growth resize_jump"),
-        (Observability.SPEEDS, "servers_seconds servers_growth servers_jump cores_seconds"),
-        (Observability.SPEEDS, "physics what_if isolated_speeds interference"),
-        (Observability.DURATIONS, "duration_seconds iterations isolated_seconds total_iterations"),
-        (Observability.DURATIONS, "remaining_iterations remaining_at_last_stop computed_seconds end_seconds"),
-        (Observability.FUTURE, "next_event_seconds heap_position predictable_from prediction_factor"),
-        (Observability.FUTURE, "cancel_seconds outcome loss_curve loss_noise"),
-    )
-    for column in columns.split()
-}
-
+#: {column: flags, of which any one shows it}, as conf/observability.yaml says
+COLUMNS = dict.fromkeys(Job.dtype.names or (), Observability.FUTURE)
+for _flags, _columns in yaml.safe_load((config_folder() / "observability.yaml").read_text()).items():
+    _any = Observability(sum(Observability[name].value for name in _flags.split()))
+    COLUMNS |= dict.fromkeys(" ".join(_columns).split(), _any)
+COLUMNS |= {name: Observability.SIZES for one in RESOURCES for name in (one.per_worker, one.asked)}
 
 #: records with fields that need no flag, although some of these have the name of a column of jobs
 _CLUSTER_RECORDS = (ClusterRecord, Server, Gpu, Link)
