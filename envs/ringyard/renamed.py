@@ -1,9 +1,13 @@
-"""Names of earlier versions, as in `conf/renamed.yaml`: errors and warnings that say today's."""
+"""Names that packages export, and those of earlier versions, as in `conf/renamed.yaml`."""
 
 import functools
+import re
+import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from ringyard.config_folder import config_folder
@@ -18,6 +22,29 @@ def renamed_names(kind: str) -> Mapping[str, str | None]:
     import yaml
 
     return yaml.safe_load((config_folder() / "renamed.yaml").read_text())[kind]
+
+
+def lazy_exports(package: str) -> tuple[list[str], Callable[[str], Any]]:
+    """Return `__all__` and `__getattr__` of a package, of which `__init__.pyi` has the exports.
+
+    They are imported on first use, as the package's modules are, since numba and pandas take long to import.
+    """
+    stub = Path(str(sys.modules[package].__file__)).with_suffix(".pyi").read_text()
+    module_of = {
+        name: module for module, name in re.findall(r"^from (\S+) import (\w+) as", stub, re.MULTILINE)
+    }
+
+    def get(name: str) -> Any:
+        if name in module_of:
+            value = getattr(import_module(module_of[name]), name)
+            setattr(sys.modules[package], name, value)
+            return value
+        module = f"{package}.{name}"
+        if not name.startswith("_") and find_spec(module) is not None:
+            return import_module(module)
+        return renamed_export(package, name)
+
+    return sorted(module_of), get
 
 
 def renamed_export(package: str, name: str) -> Any:
