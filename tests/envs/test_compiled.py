@@ -38,7 +38,6 @@ from ringyard.compiled import (
     to_int,
 )
 from ringyard.compiled.functions import Kernel
-from ringyard.compiled.numba_internals import PRIVATE
 from ringyard.errors import ConfigurationWarning
 
 
@@ -381,6 +380,25 @@ def test_processes_that_compile_at_once_do_not_disturb_each_other(kernel_of_a_fi
     ]
     assert [one.communicate(timeout=120)[0] for one in both] == ["8.0\n", "8.0\n"]
     assert kernel_of_a_file.of_4() == (8.0, True)
+
+
+#: {what numba has as an attribute: what for}
+PRIVATE = {
+    "numba.core.options.DefaultOptions._nrt": "an option of `njit`: kernels count no references",
+    "numba.core.dispatcher.Dispatcher.enable_caching": "sets `_cache`, which ours replaces",
+    "numba.core.dispatcher.Dispatcher.compile": "compiles for a declared signature",
+    "numba.core.dispatcher.Dispatcher.disable_compile": "calls convert arguments to the declared signature",
+    "numba.core.compiler.CompileResult._reduce": "a compiled function as it is kept on disk",
+    "numba.core.compiler.CompileResult._rebuild": "a compiled function from what is kept on disk",
+    "numba.core.codegen.CodeLibrary.has_dynamic_globals": "whether machine code holds addresses",
+    "numba.core.codegen.JITCodeLibrary.get_pointer_to_function": "where machine code begins",
+    "numba.core.codegen.CPUCodeLibrary._optimize_final_module": "functions compiled into others do not",
+    "numba.core.codegen.CPUCodeLibrary._finalize_final_module": "machine code, of linked kernels alone",
+    "numba.core.funcdesc.FunctionDescriptor.llvm_func_name": "what machine code is called",
+    "numba.core.callconv.CPUCallConv.get_function_type": "machine code calls machine code",
+    "numba.core.callconv.CPUCallConv.call_function": "machine code calls machine code",
+    "numba.core.callconv.CPUCallConv.return_status_propagate": "exceptions go up to Python",
+}
 
 
 def test_numba_has_what_is_used_of_its_insides():

@@ -1,7 +1,7 @@
 """All that this package uses of Numba and llvmlite beyond their documented API, each with its reason.
 
-`PRIVATE` lists what is used as an attribute. A test looks for these names in the installed Numba
-(`tests/envs/test_compiled.py`).
+A test looks for the names, and for what is used as an attribute, in the installed Numba (`PRIVATE` in
+`tests/envs/test_compiled.py`).
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ from numba.core.caching import NullCache
 from numba.core.callconv import ALLOC_FLAG_IDX, PICKLE_BUF_IDX, PICKLE_BUFSZ_IDX
 from numba.core.codegen import JITCodeLibrary  # what holds the machine code of a kernel
 
-# how a kernel is compiled, and what comes of that, for what `PRIVATE` names of it
+# how a kernel is compiled, and what comes of that, for the attributes of it that are used
 from numba.core.compiler import Compiler, CompileResult, compile_result
 
 # Numba compiles under this lock: a thread that compiles could wait for a second one beside it for ever
@@ -36,28 +36,10 @@ from ringyard.errors import ConfigurationError
 if config.DISABLE_JIT:
     raise ConfigurationError("NUMBA_DISABLE_JIT=1 switches off the compiler that Ringyard runs on; unset it")
 
-# what is imported here for others, and PRIVATE
-__all__ = ["ALLOC_FLAG_IDX", "PICKLE_BUFSZ_IDX", "PICKLE_BUF_IDX", "PRIVATE", "AbstractTemplate"]
+# what is imported here for others
+__all__ = ["ALLOC_FLAG_IDX", "PICKLE_BUFSZ_IDX", "PICKLE_BUF_IDX", "AbstractTemplate"]
 __all__ += ["AttributeTemplate", "NullCache", "cgutils", "dumps", "global_compiler_lock", "infer_global"]
 __all__ += ["ir", "llvm", "signature"]
-
-#: {what numba has as an attribute: what for}
-PRIVATE = {
-    "numba.core.options.DefaultOptions._nrt": "an option of `njit`: kernels count no references",
-    "numba.core.dispatcher.Dispatcher.enable_caching": "sets `_cache`, which ours replaces",
-    "numba.core.dispatcher.Dispatcher.compile": "compiles for a declared signature",
-    "numba.core.dispatcher.Dispatcher.disable_compile": "calls convert arguments to the declared signature",
-    "numba.core.compiler.CompileResult._reduce": "a compiled function as it is kept on disk",
-    "numba.core.compiler.CompileResult._rebuild": "a compiled function from what is kept on disk",
-    "numba.core.codegen.CodeLibrary.has_dynamic_globals": "whether machine code holds addresses",
-    "numba.core.codegen.JITCodeLibrary.get_pointer_to_function": "where machine code begins",
-    "numba.core.codegen.CPUCodeLibrary._optimize_final_module": "functions compiled into others do not",
-    "numba.core.codegen.CPUCodeLibrary._finalize_final_module": "machine code, of linked kernels alone",
-    "numba.core.funcdesc.FunctionDescriptor.llvm_func_name": "what machine code is called",
-    "numba.core.callconv.CPUCallConv.get_function_type": "machine code calls machine code",
-    "numba.core.callconv.CPUCallConv.call_function": "machine code calls machine code",
-    "numba.core.callconv.CPUCallConv.return_status_propagate": "exceptions go up to Python",
-}
 
 
 def processor() -> tuple[str, str, str]:
