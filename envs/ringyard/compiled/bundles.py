@@ -14,16 +14,7 @@ from typing import Any, TypeVar, dataclass_transform
 from zlib import crc32
 
 import numpy as np
-from numba import from_dtype, types
-from numba.extending import (
-    NativeValue,
-    infer_getattr,
-    lower_builtin,
-    lower_getattr_generic,
-    models,
-    register_model,
-    unbox,
-)
+from numba import extending, from_dtype, types
 
 from ringyard.compiled.interfaces import CompiledFunction, InterfaceType
 from ringyard.compiled.numba_internals import AbstractTemplate, AttributeTemplate, cgutils, infer_global, ir
@@ -49,11 +40,11 @@ class BundleTupleType(types.Opaque):  # type: ignore[misc]
         super().__init__(name=f"Many({one.name})")
 
 
-register_model(BundleType)(models.OpaqueModel)
-register_model(BundleTupleType)(models.OpaqueModel)
+extending.register_model(BundleType)(extending.models.OpaqueModel)
+extending.register_model(BundleTupleType)(extending.models.OpaqueModel)
 
 
-@infer_getattr
+@extending.infer_getattr
 class _BundleAttribute(AttributeTemplate):  # type: ignore[misc]
     key = BundleType
 
@@ -78,7 +69,7 @@ def _load(builder: Any, pointer: Any) -> Any:
     return whole
 
 
-@lower_getattr_generic(BundleType)  # type: ignore[untyped-decorator]
+@extending.lower_getattr_generic(BundleType)  # type: ignore[untyped-decorator]
 def _get_field(context: Any, builder: Any, bundle: BundleType, value: Any, name: str) -> Any:
     word = ir.IntType(64)
     kinds = bundle.fields.values()
@@ -100,14 +91,14 @@ class _ManyItem(AbstractTemplate):  # type: ignore[misc]
         return None
 
 
-@lower_builtin(operator.getitem, BundleTupleType, types.int64)  # type: ignore[untyped-decorator]
+@extending.lower_builtin(operator.getitem, BundleTupleType, types.int64)  # type: ignore[untyped-decorator]
 def _get_item(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     addresses = builder.bitcast(arguments[0], ir.IntType(64).as_pointer())
     address = _load(builder, builder.gep(addresses, [arguments[1]]))
     return builder.inttoptr(address, context.get_value_type(signature.return_type))
 
 
-@unbox(BundleType)  # type: ignore[untyped-decorator]
+@extending.unbox(BundleType)  # type: ignore[untyped-decorator]
 def _unbox(bundle: BundleType, value: Any, c: Any) -> Any:
     address = c.pyapi.object_getattr_string(value, "_address")
     failed = cgutils.is_null(c.builder, address)  # a field that cannot be packed says why in Python
@@ -115,7 +106,7 @@ def _unbox(bundle: BundleType, value: Any, c: Any) -> Any:
     with c.builder.if_then(c.builder.not_(failed)):
         c.builder.store(c.pyapi.long_as_voidptr(address), pointer)
         c.pyapi.decref(address)
-    return NativeValue(c.builder.load(pointer), is_error=failed)
+    return extending.NativeValue(c.builder.load(pointer), is_error=failed)
 
 
 def _words(value: Any, kind: Any, kept: list[Any]) -> list[int]:

@@ -14,25 +14,16 @@ import numpy as np
 from numba import types
 from numba.extending import lower_builtin, typeof_impl
 
+from ringyard.compiled import numba_internals as internals
 from ringyard.compiled.cache import OWN_PACKAGES, DiskCache, report_compilation
-from ringyard.compiled.numba_internals import (
-    AbstractTemplate,
-    InlinedCompiler,
-    address_of,
-    cgutils,
-    compiled_for,
-    emit_call,
-    function_type,
-    global_compiler_lock,
-    ir,
-    llvm,
-    set_cache,
-)
+from ringyard.compiled.numba_internals import cgutils, ir, llvm
 from ringyard.compiled.records import Record, signature_of
 from ringyard.errors import ConfigurationError
 
-#: {module and qualified name: linked kernel}
-_LINKED: dict[str, "Kernel"] = {}
+# what `ringyard.compiled` exports of it
+__all__ = ["entry_point", "field_reader", "field_writer", "kernel", "linked_kernel", "to_int"]
+
+_LINKED: dict[str, "Kernel"] = {}  #: {module and qualified name: linked kernel}
 #: why the kernel that machine code called last could not be loaded
 _FAILURES: list[BaseException] = []
 _POINTER = ir.IntType(8).as_pointer()
@@ -46,7 +37,7 @@ class LockedCachedProperty(functools.cached_property[Any]):
 
     def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
         """Return the value, which is stored in `instance` (of class `owner`) from then on."""
-        with global_compiler_lock:
+        with internals.global_compiler_lock:
             return super().__get__(instance, owner)
 
 
@@ -152,13 +143,13 @@ class Kernel(ByName):
             nogil=True, error_model="numpy", _nrt=self.raises, boundscheck=self.is_guarded, **options
         )(function)
         cache = DiskCache(function)
-        set_cache(cache, dispatcher)
+        internals.set_cache(cache, dispatcher)
         return dispatcher, cache
 
     @LockedCachedProperty
     def _inside(self) -> tuple[Any, DiskCache]:
         """The dispatcher that other kernels call, without wrappers for Python."""
-        options = {} if self.linked else {"pipeline_class": InlinedCompiler}
+        options = {} if self.linked else {"pipeline_class": internals.InlinedCompiler}
         return self._dispatcher(self._compiled, no_cpython_wrapper=True, no_cfunc_wrapper=True, **options)
 
     @LockedCachedProperty
@@ -174,7 +165,7 @@ class Kernel(ByName):
     @LockedCachedProperty
     def declared(self) -> Any:
         """What Numba compiled for the declared types."""
-        compiled = compiled_for(self._inside[0], self.signature)
+        compiled = internals.compiled_for(self._inside[0], self.signature)
         self._inside[0].disable_compile()
         return compiled
 
@@ -196,7 +187,7 @@ class Kernel(ByName):
     def address(self) -> int:
         """Address of the machine code of a linked kernel, in Numba's calling convention."""
         with nullcontext() if self._inside[1].has(self.signature) else report_compilation():
-            return address_of(self.declared)
+            return internals.address_of(self.declared)
 
     def call(self, context: Any, builder: Any, arguments: Any) -> Any:
         """Emit a call of the kernel, which is loaded at its first call (`context`, ...: Numba's)."""
@@ -211,9 +202,9 @@ class Kernel(ByName):
             load = cgutils.get_or_insert_function(module, kind, "ringyard_load_kernel")
             load.attributes.add("cold")
             builder.store(builder.call(load, [context.insert_const_string(module, self.name), cell]), address)
-        kind = function_type(context, self.signature).as_pointer()
+        kind = internals.function_type(context, self.signature).as_pointer()
         function = builder.bitcast(builder.load(address), kind)
-        status, result = emit_call(context, builder, function, self.signature, arguments)
+        status, result = internals.emit_call(context, builder, function, self.signature, arguments)
         if self.raises:
             context.call_conv.return_status_propagate(builder, status)
             return result
@@ -287,7 +278,7 @@ def _type_of_kernel(value: Kernel, context: Any) -> Any:
 def _linked_type(linked: Kernel) -> Any:
     """Return the Numba type of a linked kernel, which accepts what converts to its signature."""
 
-    class Template(AbstractTemplate):  # type: ignore[misc]
+    class Template(internals.AbstractTemplate):  # type: ignore[misc]
         key = linked
 
         def generic(self, arguments: Any, keywords: Any) -> Any:
@@ -307,7 +298,7 @@ def entry_point(function: Any) -> Callable[..., Any]:
 
     The caller vouches for the declared types. Others crash.
     """
-    return compiled_for(function.outside, function.signature).entry_point
+    return internals.compiled_for(function.outside, function.signature).entry_point
 
 
 @kernel

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 from numba import types
 from numba.extending import intrinsic, lower_builtin, models, register_model
 
+from ringyard.compiled import numba_internals as internals
 from ringyard.compiled.functions import (
     VALIDATE_ALL,
     ByName,
@@ -18,18 +19,13 @@ from ringyard.compiled.functions import (
     is_third_party,
     raising_kernel,
 )
-from ringyard.compiled.numba_internals import (
-    ALLOC_FLAG_IDX,
-    PICKLE_BUF_IDX,
-    PICKLE_BUFSZ_IDX,
-    cgutils,
-    emit_call,
-    function_type,
-    ir,
-)
-from ringyard.compiled.numba_internals import signature as numba_signature
+from ringyard.compiled.numba_internals import cgutils, ir
 from ringyard.compiled.records import signature_of
 from ringyard.errors import PluginError
+
+# what `ringyard.compiled` exports of it
+__all__ = ["CompiledFunction", "error_message", "function_address", "implements", "interface", "is_validated"]
+__all__ += ["raise_plugin_error"]
 
 #: {number: text} of `error_message`, and {address: name} of plugged-in functions
 _TEXTS: dict[int, str] = {}
@@ -107,7 +103,7 @@ class InterfaceType(types.Callable):  # type: ignore[misc]
         """Return the interface's signature (`context`, `arguments`, `keywords`: Numba's)."""
         if keywords or len(arguments) != len(self.signature.args):
             return None
-        return numba_signature(self.signature.return_type, *self.signature.args, recvr=self)
+        return internals.signature(self.signature.return_type, *self.signature.args, recvr=self)
 
     def get_call_signatures(self) -> tuple[list[Any], bool]:
         """Return that signature alone."""
@@ -128,15 +124,17 @@ class _InterfaceModel(models.StructModel):  # type: ignore[misc]
 def _call(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     """Call by address. An error that comes back gets the name of the function, unless it has one."""
     address, given = builder.extract_value(arguments[0], 0), arguments[1:]
-    declared = numba_signature(signature.return_type, *signature.args[1:])
-    function = builder.bitcast(address, function_type(context, declared).as_pointer())
-    status, result = emit_call(context, builder, function, declared, given)
+    declared = internals.signature(signature.return_type, *signature.args[1:])
+    function = builder.bitcast(address, internals.function_type(context, declared).as_pointer())
+    status, result = internals.emit_call(context, builder, function, declared, given)
     with cgutils.if_unlikely(builder, status.is_error):
         raised = builder.load(status.excinfoptr)
-        nameless = builder.icmp_signed("==", builder.extract_value(raised, ALLOC_FLAG_IDX), ir.IntType(32)(0))
+        nameless = builder.icmp_signed(
+            "==", builder.extract_value(raised, internals.ALLOC_FLAG_IDX), ir.IntType(32)(0)
+        )
         with builder.if_then(nameless):
-            pickled = builder.ptrtoint(builder.extract_value(raised, PICKLE_BUF_IDX), _WORD)
-            size = builder.sext(builder.extract_value(raised, PICKLE_BUFSZ_IDX), _WORD)
+            pickled = builder.ptrtoint(builder.extract_value(raised, internals.PICKLE_BUF_IDX), _WORD)
+            size = builder.sext(builder.extract_value(raised, internals.PICKLE_BUFSZ_IDX), _WORD)
             raising: Any = _reraise
             raising.call(context, builder, [builder.ptrtoint(address, _WORD), pickled, size])
         context.call_conv.return_status_propagate(builder, status)

@@ -12,6 +12,12 @@ from numpy.typing import NDArray
 
 from ringyard.compiled.numba_internals import cgutils, ir
 
+# what `ringyard.compiled` exports of it
+__all__ = ["BoolMatrix", "BoolVector", "Float32Cube", "Float32Matrix", "Float32Vector", "FloatCube"]
+__all__ += ["FloatMatrix", "FloatVector", "Int32Matrix", "Int32Vector", "IntMatrix", "IntVector", "Record"]
+__all__ += ["Records1", "Records2", "Records3", "UIntVector", "f4", "f8", "i4", "i8", "prefetch", "take_rows"]
+__all__ += ["u8"]
+
 # annotations of fields: the type for type checkers, and how the field is stored
 i4 = Annotated[int, np.int32]
 i8 = Annotated[int, np.int64]
