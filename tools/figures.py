@@ -37,7 +37,7 @@ from ringyard_agents.learning.evaluation import EvaluationWorkloads
 from ringyard_agents.report.comparison_table import (
     LOSS_COLUMNS,
     METRIC_COLUMNS,
-    loss_columns,
+    NO_VALUE,
     notes_below,
     table_rows,
     window_notes,
@@ -292,6 +292,12 @@ def rows_and_notes(content: Mapping[str, Any]) -> tuple[list[dict[str, str]], li
     about = [NOTES[note].format(**values) for note, values in content["notes"]]
     about += window_notes(tuple(content["config"]["measured_jobs"]))
     return rows, notes_below(rows, ranking, runs["workload"].nunique(), about)
+
+
+def loss_columns(rows: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return the headers of the parts of the mean JCT other than queueing that are not 0 for all rows."""
+    zeros = {title: form.format(0.0) for title, _, form in LOSS_COLUMNS}
+    return [title for title, zero in zeros.items() if any(row[title] not in (zero, NO_VALUE) for row in rows)]
 
 
 def comparison(name: str, columns: tuple[str, ...] = ()) -> str:

@@ -10,13 +10,13 @@ from ringyard.placement import consolidate
 from ringyard.restart import constant
 from ringyard.workloads import ModelMix, Replay
 from ringyard_agents.learning.checkpoint import Checkpoint
-from ringyard_agents.predictors.hazard_file import read_survival_estimate, write_hazard_network
+from ringyard_agents.predictors.hazard_file import read_survival_estimate
 from ringyard_baselines.classic.preemptive import las
 from ringyard_baselines.policies.least_estimated import LeastEstimated
 from ringyard_baselines.scheduler import run
 from ringyard_baselines.tools.survival import PARAMETERS
 from ringyard_baselines.tools.tenants import BINS, EDGES, FEATURES
-from tools.calibration.hazard import JobSamples, fit_network, marginal_rates
+from tools.calibration.hazard import JobSamples, fit_network, marginal_rates, write_hazard_network
 from tools.hazard import main
 
 

@@ -8,6 +8,7 @@ tenants. The loss on later jobs decides when to stop.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,8 @@ from torch import nn
 from ringyard.jobs import JobTable
 from ringyard.placement import consolidate
 from ringyard_agents.evaluation.evaluate import make_simulator
+from ringyard_agents.learning.checkpoint import Checkpoint
+from ringyard_agents.predictors.hazard_file import KIND
 from ringyard_baselines.policies.least_estimated import LeastEstimated
 from ringyard_baselines.tools import tenants
 from ringyard_baselines.tools.survival import CLIP, LOG_RATES, PARAMETERS, SurvivalEstimate
@@ -207,3 +210,11 @@ def fit_network(
         if step >= best:
             break
     return network.arrays(), best, least, marginal
+
+
+def write_hazard_network(
+    file: Path, network: Mapping[str, NDArray[np.float64]], facts: Mapping[str, Any]
+) -> None:
+    """Write {name: array} of `ringyard_baselines.tools.survival.PARAMETERS`, with JSON facts of the fit."""
+    arrays = {name: np.asarray(array, dtype=np.float32) for name, array in network.items()}
+    Checkpoint(arrays, {"kind": KIND, **facts}).write(file)

@@ -1,11 +1,9 @@
 """Files of hazard networks, written by `python -m tools.hazard`, and schedulers that use them."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ringyard.allocator import Allocator, Gamma, RunningFactor, SizePower
 from ringyard.checks import NonNegative, Positive, checked
@@ -18,22 +16,14 @@ from ringyard_baselines.tools.survival import SurvivalEstimate
 
 #: network fitted to the public part of Microsoft's Philly trace. Its header says how
 SHIPPED = Path(__file__).parent / "weights" / "hazard_philly.safetensors"
-_KIND = "hazard network"
-
-
-def write_hazard_network(
-    file: Path, network: Mapping[str, NDArray[np.float64]], facts: Mapping[str, Any]
-) -> None:
-    """Write {name: array} of `ringyard_baselines.tools.survival.PARAMETERS`, with JSON facts of the fit."""
-    arrays = {name: np.asarray(array, dtype=np.float32) for name, array in network.items()}
-    Checkpoint(arrays, {"kind": _KIND, **facts}).write(file)
+KIND = "hazard network"  # what the header of a file says
 
 
 def read_survival_estimate(file: str | Path | None = None) -> SurvivalEstimate:
-    """Read a file of `write_hazard_network` (None: the shipped one) as an estimate of the seconds left."""
+    """Read a file of `python -m tools.hazard` (None: the shipped one) as an estimate of the seconds left."""
     path = SHIPPED if file is None else Path(file).expanduser()
     saved = Checkpoint.read(path)
-    if saved.metadata.get("kind") != _KIND:
+    if saved.metadata.get("kind") != KIND:
         raise ConfigurationError(f"{path} is no hazard network; expected a file of `python -m tools.hazard`")
     return SurvivalEstimate({name: array.astype(np.float64) for name, array in saved.arrays.items()})
 

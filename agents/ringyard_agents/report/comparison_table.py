@@ -12,8 +12,7 @@ from ringyard_agents.evaluation.ranking import Ranking
 from ringyard_agents.evaluation.statistics import small_sample_warning
 from ringyard_agents.report.tables import change_text, p_text, pluralize
 
-#: cell without a value, such as a mean over no jobs
-NO_VALUE = "-"
+NO_VALUE = "-"  #: cell without a value, such as a mean over no jobs
 
 #: (header, metric, format) of columns that are means over workloads
 METRIC_COLUMNS = [(title, *column) for title, column in TABLE["metrics"].items()]
@@ -23,8 +22,7 @@ LOSS_COLUMNS = (
     ("work (s)", "mean_work", "{:,.1f}"),
 )
 
-#: beginnings of notes on columns that only the files have
-_FILE_NOTES = ("rho:", "p (Holm):", "options:")
+_FILE_NOTES = ("rho:", "p (Holm):", "options:")  #: beginnings of notes on columns that only the files have
 
 
 def narrow_table(
@@ -138,9 +136,3 @@ def best_note(rows: Sequence[Mapping[str, str]]) -> str:
 
     best = [f"{row['scheduler']} ({row['capabilities']}): {result(row)}" for row in rows if row["best"]]
     return NOTES["best"].format(schedulers="; ".join(best) or "none")
-
-
-def loss_columns(rows: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return the headers of the parts of the mean JCT other than queueing that are not 0 for all rows."""
-    zeros = {title: form.format(0.0) for title, _, form in LOSS_COLUMNS}
-    return [title for title, zero in zeros.items() if any(row[title] not in (zero, NO_VALUE) for row in rows)]
