@@ -26,14 +26,7 @@ from ringyard_agents.evaluation.selection import COMPARISON_SEED_OFFSET, Compari
 from ringyard_agents.evaluation.training_range import training_range_notes
 from ringyard_agents.evaluation.tuned_configs import TunedScheduler, format_options
 from ringyard_agents.report import comparison_table as texts
-from ringyard_agents.report.tables import (
-    markdown,
-    pluralize,
-    print_line,
-    print_note,
-    print_table,
-    write_tables,
-)
+from ringyard_agents.report import tables
 from ringyard_agents.runs.atomic_write import remove_path
 from ringyard_agents.runs.run_folder import RunFolder
 
@@ -44,8 +37,7 @@ _OUTPUTS = (
     *("performance_profile.png", "interquartile_means.png"),
 )
 
-#: number of schedulers in plots, the best of the table; TensorBoard has all
-_MAX_PLOTTED = 12
+_MAX_PLOTTED = 12  #: number of schedulers in plots, the best of the table; TensorBoard has all
 
 
 @dataclass(frozen=True)
@@ -102,31 +94,31 @@ def report_comparison(
     # `jobs` has only the measured ones
     jobs = texts.window_notes(comparison.tasks[0].measured_jobs) or texts.equal_schedule_notes(results.jobs)
     below = texts.notes_below(rows, ranking, workloads, [*comparison.notes, *jobs])
-    written += write_tables(folder, frame, rows, below)
-    heading = f"means over {pluralize(workloads, 'workload')}, the same for all schedulers"
+    written += tables.write_tables(folder, frame, rows, below)
+    heading = f"means over {tables.pluralize(workloads, 'workload')}, the same for all schedulers"
     title = f"{comparison.name}: {heading}" if comparison.name else heading
     narrow, notes = texts.narrow_table(rows, below, ranking)
     groups = [ranking.groups[row["scheduler"]] for row in rows]
-    print_table(console, title, narrow, list(narrow[0]), ["scheduler"], groups=groups, folds=True)
+    tables.print_table(console, title, narrow, list(narrow[0]), ["scheduler"], groups=groups, folds=True)
     for note in notes:
-        print_note(console, note)
+        tables.print_note(console, note)
     images: list[Path] = []
     if plots:
         from ringyard_agents.report.plots import draw_plots
 
         images = draw_plots(results.only(ranking.order[:_MAX_PLOTTED]), folder)
         for file in images:
-            print_line(console, f"plot: {file}")
+            tables.print_line(console, f"plot: {file}")
     if tensorboard is not None:
         from ringyard_agents.report.tensorboard import write_tensorboard
 
         runs = folder / "tensorboard"
-        write_tensorboard(results, runs, "\n\n".join([tensorboard, markdown(narrow), *notes]), images)
-        print_line(console, f"TensorBoard: {shlex.join(['tensorboard', '--logdir', str(runs)])}")
+        write_tensorboard(results, runs, "\n\n".join([tensorboard, tables.markdown(narrow), *notes]), images)
+        tables.print_line(console, f"TensorBoard: {shlex.join(['tensorboard', '--logdir', str(runs)])}")
         written.append(runs.name)
     _remove_stale(folder, [*written, *(file.name for file in images)])
     for name in ("table.csv", "runs.csv"):
-        print_line(console, f"table: {folder / name}")
+        tables.print_line(console, f"table: {folder / name}")
 
 
 def plan_comparisons(request: ComparisonRequest) -> dict[str, Comparison]:
@@ -246,7 +238,7 @@ def _run_comparisons(
         reported.append(name)
         means += _mean_of_first(comparison.entries, results.runs)
         for label, reason in comparison.refused.items():
-            print_note(console, f"left out: {label}: {reason}")
+            tables.print_note(console, f"left out: {label}: {reason}")
     remove_stale_tables(home.path, reported)
     if failures:
         raise SchedulerError("; ".join(failures))

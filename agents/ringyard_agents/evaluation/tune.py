@@ -18,17 +18,12 @@ from rich.console import Console
 from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard_agents.config import compose
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, SchedulerEntry, to_plain
+from ringyard_agents.evaluation import tuned_configs
 from ringyard_agents.evaluation.evaluate import EvaluationTask, build_object, check_tasks
 from ringyard_agents.evaluation.notes import NOTES
 from ringyard_agents.evaluation.result_cache import CachedRuns
 from ringyard_agents.evaluation.selection import read_entries, supported_schedulers, workload_environment
-from ringyard_agents.evaluation.tuned_configs import (
-    AlternativeConfig,
-    TunedScheduler,
-    alternatives,
-    format_options,
-    write_tuned,
-)
+from ringyard_agents.evaluation.tuned_configs import AlternativeConfig, TunedScheduler, format_options
 from ringyard_agents.report import tables
 from ringyard_agents.report.comparison_table import equal_workload_notes
 from ringyard_agents.runs.atomic_write import require_writable
@@ -91,9 +86,12 @@ def _report(
     of_seed = f"of seed {config.seed + TUNING_SEED_OFFSET}"
     title = f"{config.metric} on at most {tables.pluralize(max(counts), 'workload')} {of_seed}"
     command = shlex.join(["ringyard", "tune", *sys.argv[1:]])
-    needed = {name: best.model_copy(update={"others": alternatives(best)}) for name, best in found.items()}
+    needed = {
+        name: best.model_copy(update={"others": tuned_configs.alternatives(best)})
+        for name, best in found.items()
+    }
     for file in (folder / "tuned.yaml", *([Path(config.output).expanduser()] if config.output else [])):
-        write_tuned(file, needed, search.environment, command, title)
+        tuned_configs.write_tuned(file, needed, search.environment, command, title)
         tables.print_line(console, f"tuned configurations: {file}")
     tried = pd.DataFrame(
         {

@@ -13,30 +13,17 @@ from ringyard.observability import Observability
 from ringyard.sim.job_columns import JobColumns
 from ringyard.sim.speeds import BatchRule, SpeedTable, speed_table
 from ringyard.state.records import JobKind, JobStatus
-from ringyard_baselines.papers.ones.deployment import (
-    Deployment,
-    gpus_by_job,
-    gpus_of_running_jobs,
-    jobs_blocked_as_whole,
-    jobs_blocked_in_parts,
-)
+from ringyard_baselines.papers.ones import deployment
 from ringyard_baselines.papers.ones.evolution import evolve
 from ringyard_baselines.papers.ones.progress import BetaProgress, ProgressHistory, earlier_job_rows
-from ringyard_baselines.papers.ones.schedules import (
-    FREE,
-    ClusterGpus,
-    SearchJobs,
-    Workspace,
-    greedy_fill,
-)
+from ringyard_baselines.papers.ones.schedules import FREE, ClusterGpus, SearchJobs, Workspace, greedy_fill
 from ringyard_baselines.scheduler import Capabilities, Scheduler
 from ringyard_baselines.tools.targets import start_cpu_jobs, work_conserving
 
 #: epochs that a job has completed before it may grow, be predicted and be moved by mutation, artifact
 _MIN_EPOCHS = 2
 
-#: number of earlier jobs in the artifact's history
-_NUM_EARLIER_JOBS = 20
+_NUM_EARLIER_JOBS = 20  #: number of earlier jobs in the artifact's history
 
 
 class _Snapshot(NamedTuple):
@@ -85,8 +72,7 @@ class Ones(Scheduler):
     capabilities = Capabilities.PREEMPT | Capabilities.RESIZE
 
     placement: PlacementRule  #: where CPU-only jobs go. GPU jobs go where their genes are.
-    #: predictor of progress. None: as many epochs are left as are done.
-    predictor: BetaProgress | None = None
+    predictor: BetaProgress | None = None  #: of progress. None: as many epochs are left as are done.
     population: Annotated[int, "[2, 2147483647]"] = 16  #: K, 2 or more
     crossover: Fraction = 0.5  #: xi, 0 to 1
     mutation: Fraction = 0.3  #: theta, 0 to 1
@@ -107,8 +93,7 @@ class Ones(Scheduler):
     #: delta counts from "any" deployment, or from a job's "own" last change
     redeploy_clock: Literal["any", "own"] = "any"
     resume_halving: bool = True  #: whether R of a preempted job halves while it waits
-    #: whether a move to as many other GPUs is elastic. False: it is a restart.
-    elastic_migration: bool = True
+    elastic_migration: bool = True  #: whether a move to as many other GPUs is elastic. False: a restart.
     earlier_jobs: bool = True  #: whether the predictor begins with the artifact's earlier jobs
     #: "sampled" from the Beta distribution, its "mean", or "predicted" by the workload (for comparison)
     progress: Literal["sampled", "mean", "predicted"] = "sampled"
@@ -282,32 +267,32 @@ class Ones(Scheduler):
     def _deploy(self, view: SchedulingView, plan: PlacementPlan, best: NDArray[np.int64]) -> list[Allocation]:
         """Return the changes that may be made now, and update clocks and the limits of preempted jobs."""
         assert self._table is not None
-        wanted, held = gpus_by_job(best), gpus_of_running_jobs(view)
+        wanted, held = deployment.gpus_by_job(best), deployment.gpus_of_running_jobs(view)
         touched = [job for job, gpus in held.items() if wanted.get(job) != gpus]
         too_recent = [
             job for job in touched if self._completed[job] < self._deployed_at[job] + self.redeploy_epochs
         ]
         if self.deploy == "whole":
-            blocked = jobs_blocked_as_whole(wanted, held, bool(too_recent))
+            blocked = deployment.jobs_blocked_as_whole(wanted, held, bool(too_recent))
         else:
-            blocked = jobs_blocked_in_parts(wanted, held, too_recent)
+            blocked = deployment.jobs_blocked_in_parts(wanted, held, too_recent)
         moving = {job: wanted[job] for job in touched if job in wanted and job not in blocked}
         preempting = [job for job in touched if job not in wanted and job not in blocked]
         starting = {job: wanted[job] for job in wanted if job not in held and job not in blocked}
-        deployment = Deployment(plan, held, self._table, self.elastic_migration)
+        deployed = deployment.Deployment(plan, held, self._table, self.elastic_migration)
         for job in preempting:
-            deployment.preempt(job)
-        deployment.migrate(moving)
-        deployment.start(starting)
+            deployed.preempt(job)
+        deployed.migrate(moving)
+        deployed.start(starting)
         if self.resume_halving and not (self.deploy == "whole" and too_recent):
             self._halve(view, self._preempted.difference(wanted))
         self._preempted = (self._preempted | set(preempting)) - set(starting)
         # Restart the clock of all jobs in a deployment, or with own clocks of the jobs that change
-        changed = [allocation.job for allocation in deployment.allocations if not allocation.preempts]
+        changed = [allocation.job for allocation in deployed.allocations if not allocation.preempts]
         self._changed_at[changed] = self._completed[changed]
-        restarted = [*held, *changed] if self.redeploy_clock == "any" and deployment.allocations else changed
+        restarted = [*held, *changed] if self.redeploy_clock == "any" and deployed.allocations else changed
         self._deployed_at[restarted] = self._completed[restarted]
-        return deployment.allocations
+        return deployed.allocations
 
     def _halve(self, view: SchedulingView, jobs: Collection[int]) -> None:
         """Halve the limit of preempted jobs that are not resumed."""
