@@ -1,26 +1,8 @@
 """The interface of a scheduler, what a scheduler declares, and the loop that runs one in a simulation.
 
 A scheduler is a subclass of `Scheduler` with one method, `decide`: it looks at the cluster and its jobs
-(`ringyard.SchedulingView`) and returns allocations (`ringyard.Allocation`). This one starts the longest job
-that fits:
-
-    >>> import numpy as np
-    >>> from ringyard import Cluster, Observability, JobTable, PlacementPlan, Simulator, ideal
-    >>> from ringyard.placement import consolidate
-    >>> from ringyard_baselines import Scheduler, run
-    >>> class LongestFirst(Scheduler):
-    ...     name = "longest_first"
-    ...     observability = Observability.DURATIONS  # the view refuses every column that this does not cover
-    ...     def reset(self, cluster, jobs, rng):
-    ...         self.duration_seconds = jobs.duration_seconds
-    ...     def decide(self, view):
-    ...         queue = sorted(view.waiting, key=lambda job: -self.duration_seconds[job])
-    ...         return PlacementPlan(view).start(consolidate(), queue)
-    >>> jobs = JobTable.from_columns([0.0, 0.0], [4, 4], [60.0, 90.0])  # submitted, GPUs, seconds
-    >>> sim = Simulator(Cluster.homogeneous(1, 4), jobs, ideal())
-    >>> run(sim, LongestFirst(), np.random.default_rng(0))
-    >>> sim.metrics().mean_jct  # the first waits for 90 s
-    120.0
+(`ringyard.SchedulingView`) and returns allocations (`ringyard.Allocation`). docs/tutorials/own_scheduler.md
+writes one.
 """
 
 from collections.abc import Sequence

@@ -244,8 +244,7 @@ def per_model(
     """Create a cost from the profile of each job's model, which names its sources.
 
     For a model without `restart_seconds_per_doubling`, the growth is `growth` plus the time to read its
-    checkpoint. Both are fitted to the 15 models measured on 1, 2 and 3 GPUs (each left out once, its seconds
-    on one GPU given: mean error 15 %, median 10 %). Only the quotient is measured, 0.1095 s per million
+    checkpoint, fitted to 15 models (docs/validation.md). Only the quotient is measured, 0.1095 s per million
     parameters. Assumptions: 12 bytes per parameter (weights and two moments in fp32), and one GPU where a
     publication does not say how many.
 

@@ -28,8 +28,7 @@ CALIBRATION = ((1, 1), (2, 1), (3, 1), (1, 2), (2, 2))
 _STEPS = (0, 1, 1, -1, -1)
 _MORE, _FEWER = slice(1, 3), slice(3, 5)
 
-#: CPU cores that a pod counts for if the cluster does not count cores
-POD_CORES = 5
+POD_CORES = 5  #: CPU cores that a pod counts for if the cluster does not count cores
 
 
 def borda_scores(
@@ -76,11 +75,10 @@ class AITurbo(Scheduler):
     model's two terms in w/p are one, because they are collinear at equal cores. A size must fit the memory
     and the cores of the empty cluster. A job without room for more cores starts with those it requests. A
     ring's CPU unit is one core for each worker, judged by a CPU profile measured in advance.
-    The test of `predictions.forecast` replaces the trained classifier (its features and weights are not
-    public). A job that fails it later is no longer predictable. A synchronous job has workers of one kind:
-    in Borda order each job gets GPUs, or CPUs (`ringyard.gpu_types.CPU_CORES`) if too few GPUs are left, and
-    both only if it asks for more workers than there are of either. Steps on GPUs decide about changes of
-    size.
+    The test of `predictions.forecast` replaces the trained classifier. A synchronous job has workers of one
+    kind: in Borda order each job gets GPUs, or CPUs (`ringyard.gpu_types.CPU_CORES`) if too few GPUs are
+    left, and both only if it asks for more workers than there are of either. docs/research/aiturbo.md has the
+    reasons.
     """
 
     name = "aiturbo"

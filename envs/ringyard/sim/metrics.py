@@ -43,11 +43,9 @@ class JobTimes:
     #: GPUs demanded / GPUs of the cluster)). Above 1: worse than a fair share.
     fairness: NDArray[np.float64]
     gpu_seconds: NDArray[np.float64]  #: GPU seconds that the job held
-    #: fraction of them in which its GPUs computed. NaN for a job that held none.
-    gpu_activity: NDArray[np.float64]
+    gpu_activity: NDArray[np.float64]  #: share of these in which its GPUs computed, NaN without any
     num_preemptions: NDArray[np.int64]  #: number of preemptions
-    #: number of changes of GPUs, batch, cores or parameter servers while it ran
-    num_resizes: NDArray[np.int64]
+    num_resizes: NDArray[np.int64]  #: changes of GPUs, batch, cores or parameter servers while it ran
     num_failures: NDArray[np.int64]  #: number of server failures that hit the job
     #: `JobOutcome`. Failed and cancelled jobs count like completed ones. Blocked jobs count only in the
     #: blocking rate.
@@ -57,14 +55,10 @@ class JobTimes:
     lost_to_contention: NDArray[np.float64]  #: because other rings used its links
     lost_to_spread: NDArray[np.float64]  #: because it was not on the fewest servers, in one rack
     lost_to_interference: NDArray[np.float64]  #: because of neighbours on its GPUs
-    #: waiting for its input pipeline (cores, RAM, storage, memory bandwidth). For a CPU-only job: because
-    #: it had other cores than it asked for, or less memory bandwidth.
-    lost_to_input: NDArray[np.float64]
+    lost_to_input: NDArray[np.float64]  #: waiting for its input pipeline, see docs/metrics.md
     lost_to_stragglers: NDArray[np.float64]  #: because its slowest worker was slower than the others
-    #: because it was not on the cluster's GPU type where it is fastest
-    lost_to_gpu_types: NDArray[np.float64]
-    #: because it had other GPUs, batch or parameter servers than it asked for
-    lost_to_size: NDArray[np.float64]
+    lost_to_gpu_types: NDArray[np.float64]  #: because it was not on its fastest GPU type of the cluster
+    lost_to_size: NDArray[np.float64]  #: because it had another size than it asked for, see docs/metrics.md
     #: run time alone, as it asked, on the fewest servers, never waiting for input. At most `jct /
     #: slowdown`, which includes the wait for the input cores that it asked for.
     work_seconds: NDArray[np.float64]
@@ -116,10 +110,7 @@ class Metrics:
     lost_to_size: float | None = None
     mean_work: float | None = None  #: mean seconds of work
     #: fraction of the GPU time (GPUs x makespan) in which at least one kernel ran, in [0, 1]. A shared GPU
-    #: counts once. A job runs kernels for a fraction u = compute seconds x slowness on its GPU x
-    #: `ModelProfile.kernel_share` / seconds of an iteration beside its neighbours. Jobs on one GPU take turns
-    #: and fill each other's gaps: min(1, u1 + u2 + ...). The share was measured alone, speeds beside
-    #: neighbours were measured in pairs or derived from those, the sum is derived.
+    #: counts once. docs/metrics.md ("How busy GPUs are") says what of it is measured, and what derived.
     kernel_utilisation: float | None = None
 
     def as_dict(self) -> dict[str, float]:
