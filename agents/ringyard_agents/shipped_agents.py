@@ -10,8 +10,7 @@ from ringyard.config_folder import user_config_folders
 from ringyard.errors import CheckpointError
 from ringyard_agents.config.safe_load import read_plain
 
-#: prefix of the names of pretrained agents
-ZOO_PREFIX = "zoo:"
+ZOO_PREFIX = "zoo:"  #: prefix of the names of pretrained agents
 
 
 def zoo_folders() -> list[Path]:

@@ -9,8 +9,7 @@ from ringyard.errors import ConfigurationError
 
 #: bandwidth between GPUs of one server, bytes per second, and seconds of a transfer's start (public code)
 _BANDWIDTH, _LATENCY = 2.66e11, 40e-6
-#: groups that take less on one GPU may run on any number of GPUs (public code)
-_SHORT_SECONDS = 300e-6
+_SHORT_SECONDS = 300e-6  #: groups that take less on one GPU may run on any number of GPUs (public code)
 
 
 @checked("profile.layer_groups")

@@ -43,13 +43,11 @@ PositiveInt = Annotated[int, "[1, 2147483647]"]
 NonNegativeInt = Annotated[int, "[0, 2147483647]"]
 Bytes = Annotated[int, "[0, 1000000000000000]"]
 
-#: {name: weight} of a random choice
-Weights = Annotated[Mapping[str, NonNegative], "of positive sum"]
+Weights = Annotated[Mapping[str, NonNegative], "of positive sum"]  #: {name: weight} of a random choice
 
 Seed = Annotated[int, "[0, 9223372036854775807]"]
 
-#: largest number of characters of a value in an error
-_MAX_LENGTH = 100
+_MAX_LENGTH = 100  #: largest number of characters of a value in an error
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,7 @@ _Whole = NDArray[np.int64]
 _Float = NDArray[np.float64]
 _Text = NDArray[np.str_]
 
-#: largest number of characters of a `job_id`, `vc` or `user`
-MAX_TEXT_LENGTH = 128
+MAX_TEXT_LENGTH = 128  #: largest number of characters of a `job_id`, `vc` or `user`
 #: largest number of parameter servers of a job. Assumption: published jobs have up to 10.
 MOST_PARAMETER_SERVERS = 64
 
@@ -163,8 +162,7 @@ class JobTable:
     ram_per_worker: Annotated[_Float, "[0, 1e15]", 0.0]
     #: bytes of a sample on storage. 0: the job reads nothing there.
     sample_bytes: Annotated[_Float, "[0, 1e15]", 0.0]
-    #: bytes of all samples, > 0. inf: too many to cache.
-    dataset_bytes: Annotated[_Float, "[1, inf]", np.inf]
+    dataset_bytes: Annotated[_Float, "[1, inf]", np.inf]  #: bytes of all samples. inf: too many to cache.
     #: bytes per second of main memory that each core moves
     memory_bandwidth: Annotated[_Float, "[0, 1e12]", 0.0]
     #: GPU memory of a worker that does not depend on the batch, bytes
@@ -199,8 +197,7 @@ class JobTable:
     elapsed_seconds: Annotated[_Float, "[0, 1e12]", 0.0]
     vc: _Text  #: name of the virtual cluster. "": unknown.
     user: _Text  #: name of the user that submitted it. "": unknown.
-    #: jobs of the same cluster that ended earlier. They are not simulated.
-    past: HistoricalJobs = _NO_HISTORY
+    past: HistoricalJobs = _NO_HISTORY  #: jobs of the cluster that ended earlier. They are not simulated.
 
     @classmethod
     def from_columns(

@@ -18,14 +18,12 @@ from ringyard.profiles import profile_values
 from ringyard.state.random_numbers import normal_at, uniform_at
 from ringyard.state.records import LossCurve
 
-#: number of validations of a job, evenly spread over its iterations (assumption)
-EPOCHS: Final = 100
+EPOCHS: Final = 100  #: number of validations of a job, evenly spread over its iterations (assumption)
 
 #: log-normal spread of metric_half among jobs of a model, so that no curve is known in advance (assumption)
 HALF_SPREAD: Final = 0.5
 
-#: first random stream of the curves, apart from those of jobs and servers
-CURVE_STREAM: Final = 1 << 41
+CURVE_STREAM: Final = 1 << 41  #: first random stream of the curves, apart from those of jobs and servers
 
 #: metric_half for profiles without one (assumption: that of ResNet-50 on ImageNet, rounded)
 DEFAULT_HALF: Final = 0.2

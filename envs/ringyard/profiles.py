@@ -74,8 +74,7 @@ class ModelProfile:
     noise_scale: Positive | None = None  #: gradient noise scale phi, samples (mean over a training)
     #: samples that a CPU core prepares per second. None: no measured limit.
     samples_per_core_second: Positive | None = None
-    #: s of `ringyard.performance.host_resources.useful_cores`
-    loading_serial_share: NonNegative | None = None
+    loading_serial_share: NonNegative | None = None  #: s of `performance.host_resources.useful_cores`
     #: bytes of a sample on storage. None: it reads nothing worth counting.
     sample_bytes: NonNegative | None = None
     dataset_bytes: Positive | None = None  #: bytes of all samples
@@ -167,8 +166,7 @@ class ModelProfile:
 #: the loader of libyaml, if there is one, is ten times as fast
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-#: fields that are not numbers
-_TEXTS = ("name", "task", "sources", "source", "gpus", "layer_groups")
+_TEXTS = ("name", "task", "sources", "source", "gpus", "layer_groups")  #: fields that are not numbers
 
 
 def _number(value: Any) -> Any:

@@ -18,8 +18,7 @@ RESULT = TypeVar("RESULT")
 
 _OWN_GROUPS, _GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
-#: value of the last `set_num_threads`
-_num_threads: int | None = None
+_num_threads: int | None = None  #: value of the last `set_num_threads`
 
 
 def usable_cores() -> int:

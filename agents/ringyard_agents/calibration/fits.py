@@ -11,8 +11,7 @@ from scipy.optimize import least_squares, minimize_scalar, nnls
 
 from ringyard.performance.host_resources import input_seconds, useful_cores
 
-#: least fixed seconds of a profile, so that the ratio between any two GPU types exists
-LEAST_FIXED_SECONDS = 1e-5
+LEAST_FIXED_SECONDS = 1e-5  #: least fixed seconds of a profile, so that ratios between GPU types exist
 
 #: {(model, samples per GPU): (sensitivity, pressure)} on one GPU type
 Sharing = Mapping[tuple[str, float], tuple[float, float]]

@@ -19,8 +19,7 @@ from ringyard_agents.shipped_agents import ZOO_PREFIX
 #: config groups of a simulated environment; "environment" in this package is {group: plain config}
 ENVIRONMENT_GROUPS = ("cluster", "workload", "performance", "restart", "failures")
 
-#: config groups of what a model of another library reads and does
-INTERFACE_GROUPS = ("observation", "action")
+INTERFACE_GROUPS = ("observation", "action")  #: groups of what a model of another library reads and does
 
 
 @dataclass(frozen=True)

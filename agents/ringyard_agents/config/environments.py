@@ -15,8 +15,7 @@ from ringyard.errors import ConfigurationError
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, plain_groups
 from ringyard_agents.config.safe_load import check_plain
 
-#: label of the environment that the run's own settings describe
-OWN = "own"
+OWN = "own"  #: label of the environment that the run's own settings describe
 
 #: groups that are the same in all environments of a run, because the agent is made for them
 _SHARED = ("observation", "action", "reward")

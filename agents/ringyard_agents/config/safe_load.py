@@ -17,8 +17,7 @@ from ringyard.checks import shown
 from ringyard.config_folder import config_folder
 from ringyard.errors import CheckpointError, ConfigurationError
 
-#: full names of trusted classes and functions, or True for all
-Trust = bool | str | Sequence[str]
+Trust = bool | str | Sequence[str]  #: full names of trusted classes and functions, or True for all
 
 _GET_CLASS = "hydra.utils.get_class"
 

@@ -24,8 +24,7 @@ from ringyard_agents.evaluation.notes import NOTES
 from ringyard_agents.evaluation.process_pool import run_in_processes
 from ringyard_baselines.scheduler import Capabilities, Scheduler, check_capabilities, run
 
-#: initial length of the record of which job held which GPUs; a row takes 32 bytes
-_SEGMENT_ROWS = 1 << 16
+_SEGMENT_ROWS = 1 << 16  #: initial length of the record of which job held which GPUs; a row takes 32 bytes
 
 
 @dataclass(frozen=True)

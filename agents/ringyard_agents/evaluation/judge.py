@@ -30,8 +30,7 @@ from ringyard_agents.evaluation.leaderboard import Levels
 from ringyard_agents.evaluation.process_pool import prepare_worker
 from ringyard_baselines.scheduler import Scheduler, run
 
-#: limit on wall time / limit on processor time, so that a busy machine fails no scheduler
-_WALL_PER_CPU = 3
+_WALL_PER_CPU = 3  #: limit on wall time / limit on processor time, so that a busy machine fails no scheduler
 
 
 def judge(file: str, environment: str, level_set: str, workloads: int, **limits: int) -> None:

@@ -38,11 +38,9 @@ from ringyard_agents.shipped_agents import agent_path
 #: content of conf/leaderboard.yaml
 CONFIG: dict[str, Any] = yaml.safe_load((config_folder() / "leaderboard.yaml").read_text())
 
-#: {field of `CONFIG["fields"]`: value}
-Row = dict[str, Any]
+Row = dict[str, Any]  #: {field of `CONFIG["fields"]`: value}
 
-#: fields that rows of a table have in common
-TABLE = ("environment", "split", "set", "seed")
+TABLE = ("environment", "split", "set", "seed")  #: fields that rows of a table have in common
 
 _MIN_SECRET = 16  # characters, so that hidden workloads cannot be found by trying
 

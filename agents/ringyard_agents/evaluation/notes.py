@@ -9,5 +9,4 @@ from ringyard.config_folder import config_folder
 
 #: content of conf/comparison_table.yaml
 TABLE: Mapping[str, Any] = yaml.safe_load((config_folder() / "comparison_table.yaml").read_text())
-#: {name of a note below a table: its text}
-NOTES: Mapping[str, str] = TABLE["notes"]
+NOTES: Mapping[str, str] = TABLE["notes"]  #: {name of a note below a table: its text}

@@ -15,13 +15,11 @@ from scipy.special import stdtr, stdtrit  # Student's t; importing scipy.stats t
 
 from ringyard_agents.evaluation.notes import NOTES
 
-#: fewer workloads than these print a warning
-MIN_WORKLOADS = 20
+MIN_WORKLOADS = 20  #: fewer workloads than these print a warning
 
 _CONFIDENCE = 0.95
 
-#: relative differences below this are rounding errors between equal schedules
-_ROUNDING = 1e-12
+_ROUNDING = 1e-12  #: relative differences below this are rounding errors between equal schedules
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,7 @@ from ringyard_baselines.scheduler import Capabilities, Scheduler
 #: flags that show how long a job will run, or a prediction of it
 _DURATION_FLAGS = Observability.DURATIONS | Observability.PREDICTIONS
 
-#: key of the environment and the command of the tuning; older files lack it
-_RECORD_KEY = "found_in"
+_RECORD_KEY = "found_in"  #: key of the environment and the command of the tuning; older files lack it
 
 
 class _TriedConfig(BaseModel):

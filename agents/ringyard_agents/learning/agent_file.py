@@ -21,11 +21,9 @@ from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.learner import MAX_SPACE_SIZE, Policy
 from ringyard_agents.shipped_agents import agent_path
 
-#: file in a run folder: the agent that was best on the evaluation workloads
-AGENT_FILE = "agent.safetensors"
+AGENT_FILE = "agent.safetensors"  #: file in a run folder: the agent that was best on the evaluation workloads
 
-#: file in a run folder: the newest state, to resume from
-LAST_FILE = "last.safetensors"
+LAST_FILE = "last.safetensors"  #: file in a run folder: the newest state, to resume from
 
 #: largest number of values in the configs and spaces of an agent. Those of Ringyard have under 200
 _MAX_VALUES = 2000

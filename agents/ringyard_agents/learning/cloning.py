@@ -84,8 +84,7 @@ class DemonstrationRecorder:
 class CloneTeacher:
     """Fits a network to the decisions of a teacher policy by maximum likelihood (behaviour cloning)."""
 
-    #: function of the environment's actions that makes the teacher policy
-    policy: Callable[[Actions], Policy]
+    policy: Callable[[Actions], Policy]  #: function of the actions that makes the teacher policy
     demonstration_steps: PositiveInt = 300  #: steps of the teacher in each cluster
     gradient_steps: PositiveInt = 300  #: gradient steps of the fit
     batch_size: PositiveInt = 512  #: decisions per gradient step

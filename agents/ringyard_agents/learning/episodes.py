@@ -101,8 +101,7 @@ class Constraint:
     """
 
     metric: str  #: field of `Metrics`, less is better
-    #: {label of an environment: upper bound on the mean, in the unit of the metric}
-    bounds: Mapping[str, float]
+    bounds: Mapping[str, float]  #: {environment's label: upper bound on the mean, in the unit of the metric}
     learning_rate: float  #: change of the multiplier at an evaluation, per unit of (metric / bound - 1)
     multiplier: float = 0.0  #: the Lagrange multiplier, at least 0
 

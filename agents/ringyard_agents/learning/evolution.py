@@ -71,8 +71,7 @@ class EvolutionStrategies:
     #: function of (F, C, type_scores=T) that makes a network for F features of a job and C of the cluster,
     #: with scores for T GPU types
     network: Callable[..., ScoreNetwork]
-    #: workloads of each environment in a round, in all processes together
-    workloads_per_round: PositiveInt = 2
+    workloads_per_round: PositiveInt = 2  #: workloads of each environment in a round, of all processes
     #: clusters that run each workload and are compared. Even, for antithetic pairs.
     group_size: Annotated[int, "[2, 4096]"] = 16
     #: initial learning rate of Adam. It decays linearly to 0 at the last decision.

@@ -22,8 +22,7 @@ from ringyard_agents.learning.score_networks import Floats, Ids, Masks, PolicyIn
 #: features of the jobs [jobs, F], features of the cluster [C] and target scores [jobs] of a decision
 _Decision = tuple[Floats, Floats, Floats]
 
-#: clusters simulated at once
-_CLUSTERS = 16
+_CLUSTERS = 16  #: clusters simulated at once
 
 #: options of an allocator that change the priorities of jobs
 _OPTIONS = ("gamma", "running_factor", "unknown_seconds")

@@ -14,10 +14,8 @@ from ringyard_agents.learning.policies import READS_BLOCKS
 from ringyard_agents.learning.score_networks import ScoreNetwork
 
 _BLOCKS = ("jobs", "jobs_mask", "cluster")
-#: factor of the scores, with which the first updates change the order of few jobs. Assumption
-_SCALE = 0.1
-#: added to squares of features, where a cluster has fewer jobs than features. Assumption
-_RIDGE = 0.1
+_SCALE = 0.1  #: factor of the scores, with which the first updates change the order of few jobs. Assumption
+_RIDGE = 0.1  #: added to squares of features, where a cluster has fewer jobs than features. Assumption
 
 
 class _ScoresOfJobs(DiagGaussianDistribution):

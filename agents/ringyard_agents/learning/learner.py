@@ -18,8 +18,7 @@ from ringyard.errors import CheckpointError, ConfigurationError
 from ringyard.mdp.env_config import EnvConfig
 from ringyard_agents.learning.checkpoint import Checkpoint
 
-#: {label of an environment: its configuration}
-EnvConfigs = Mapping[str, EnvConfig]
+EnvConfigs = Mapping[str, EnvConfig]  #: {label of an environment: its configuration}
 
 #: called between two rounds of learning with {TensorBoard tag: value} measured since the last call
 Callback = Callable[[Mapping[str, float]], None]
@@ -130,8 +129,7 @@ def adapt_env_config(learner: Learner, config: EnvConfig) -> EnvConfig:
 
 _WEIGHTS = "network."
 
-#: largest number of values in the spaces of a saved agent
-MAX_SPACE_SIZE = 1 << 20
+MAX_SPACE_SIZE = 1 << 20  #: largest number of values in the spaces of a saved agent
 
 
 def _to_arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, NDArray[Any]]:

@@ -31,10 +31,8 @@ from ringyard_agents.learning.process_group import Hardware, to_device
 from ringyard_agents.learning.score_networks import Floats, Ids, Masks
 from ringyard_agents.learning.vec_env import RingyardVecEnv, require_rollout_memory
 
-#: decisions in one gradient computation of a thread, few enough for its caches
-_DECISIONS_PER_PART = 2048
-#: normalised observations and rewards are clipped to this absolute value, as by VecNormalize
-_CLIP = 10.0
+_DECISIONS_PER_PART = 2048  #: decisions in one gradient computation of a thread, few enough for its caches
+_CLIP = 10.0  #: normalised observations and rewards are clipped to this absolute value, as by VecNormalize
 
 _MEASURED = ("policy_gradient_loss", "entropy_loss", "value_loss", "loss", "approx_kl", "clip_fraction")
 TAGS = tuple(f"train/{name}" for name in _MEASURED)  #: TensorBoard tags of the results of `add_ppo_gradient`

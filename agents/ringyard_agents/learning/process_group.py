@@ -95,8 +95,7 @@ class ProcessGroup:
             parameter.grad = part.reshape(parameter.shape)
 
 
-#: the group of a process that trains an agent without others
-SINGLE_PROCESS = ProcessGroup()
+SINGLE_PROCESS = ProcessGroup()  #: the group of a process that trains an agent without others
 
 
 def environment_integer(name: str, default: int) -> int:

@@ -28,11 +28,9 @@ _CHANGEABLE = ("total_decisions", "save_minutes", "num_threads", "device", "plot
 #: settings of the command line that need not agree with the run
 _NOT_COMPARED = ("resume", "overwrite", "trust", *_CHANGEABLE)
 
-#: groups with configs that change any setting
-_GLOBAL_GROUPS = ("experiment", "form", "debug")
+_GLOBAL_GROUPS = ("experiment", "form", "debug")  #: groups with configs that change any setting
 
-#: name under which Hydra knows an agent's parts in their groups, as in `agent=init`
-_INHERITED = "init"
+_INHERITED = "init"  #: name under which Hydra knows an agent's parts in their groups, as in `agent=init`
 
 
 def read_run_config(file: Path, trust: Trust) -> dict[str, Any]:

@@ -89,8 +89,7 @@ class StableBaselines(NetworkLearner):
     num_envs: PositiveInt = 64  #: number of clusters
     #: device. Only one process is supported.
     hardware: Hardware = field(default_factory=Hardware, init=False, repr=False)
-    #: whether the algorithm is MaskablePPO. Its policy chooses valid actions only.
-    masked: bool = field(init=False)
+    masked: bool = field(init=False)  #: whether it is MaskablePPO. Its policy chooses valid actions only.
 
     def __post_init__(self) -> None:
         algorithm: Any = self.model.func

@@ -28,8 +28,7 @@ from ringyard_agents.runs.sweep_table import override_values
 SUMMARY_FILE = "training.json"
 _STEP = "decisions"
 
-#: absolute weight above which training has diverged
-_LARGEST_WEIGHT = 1e6
+_LARGEST_WEIGHT = 1e6  #: absolute weight above which training has diverged
 
 #: settings that do not change the result of a run, left out of the page HPARAMS
 _NOT_HYPERPARAMETERS = ("name", "overwrite", "plots", "save_minutes", "trust", "num_threads")

@@ -19,8 +19,7 @@ _IGNORED_SETTINGS = (
     *("evaluate", "hydra"),
 )
 
-#: a label names at most so many settings
-_MAX_LABEL_SETTINGS = 3
+_MAX_LABEL_SETTINGS = 3  #: a label names at most so many settings
 
 _TITLES = {"mean_jct": "mean JCT (s)"} | {metric: title for title, metric, _ in METRIC_COLUMNS}
 

@@ -17,8 +17,7 @@ from ringyard_agents.report.time_series import band_of_ratios, band_of_shares, i
 from ringyard_agents.runs.figures import save_figure
 from ringyard_agents.runs.run_index import ComparisonResult, find_runs, short_names
 
-#: (file name, function that draws into axes, title)
-_Plot = tuple[str, Callable[[Any], None], str]
+_Plot = tuple[str, Callable[[Any], None], str]  #: (file name, function that draws into axes, title)
 
 
 def plot(places: Sequence[str], out: str, format: str, max_schedulers: int) -> None:

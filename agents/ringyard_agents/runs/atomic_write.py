@@ -13,8 +13,7 @@ from typing import Any
 
 from ringyard.errors import ConfigurationError
 
-#: prefix of the names of incomplete files and folders
-PARTIAL_PREFIX = ".partial-"
+PARTIAL_PREFIX = ".partial-"  #: prefix of the names of incomplete files and folders
 
 
 @contextmanager

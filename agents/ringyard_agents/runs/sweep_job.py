@@ -75,8 +75,7 @@ def read_job_records(sweep: Path) -> Sequence[JobRecord]:
     return sorted((one for one in found if one is not None), key=lambda one: one.number)
 
 
-#: output of a job in another process
-LOG_FILE = "log.txt"
+LOG_FILE = "log.txt"  #: output of a job in another process
 
 
 class JobFailedError(RingyardError):

@@ -28,8 +28,7 @@ from ringyard_agents.runs.atomic_write import atomic_write, require_writable
 from ringyard_agents.runs.run_folder import RunFolder
 from ringyard_baselines.scheduler import Scheduler
 
-#: parts of a job's completion time, in the order of docs/metrics.md
-PARTS = ("queueing", *LOSS_NAMES, "work")
+PARTS = ("queueing", *LOSS_NAMES, "work")  #: parts of a completion time, in the order of docs/metrics.md
 
 #: metrics in the header of a schedule
 _METRICS = ("mean_jct", "p95_jct", "makespan", "mean_queueing", "utilisation", "preemptions", "blocking_rate")

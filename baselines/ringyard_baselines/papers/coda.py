@@ -61,8 +61,7 @@ class Coda(Scheduler):
     regrow: bool = False  #: steps up take reserved cores until a job has as many as it started with
     fewer_cores: bool = True  #: start a job with 1 core per worker rather than let it wait for more
     window_seconds: Positive = 90.0  #: seconds between two steps of the allocator
-    #: smallest change in GPU utilisation that counts, as a share of 1
-    min_utilisation_change: Positive = 0.02
+    min_utilisation_change: Positive = 0.02  #: smallest change of GPU utilisation that counts, a share of 1
     bandwidth_limit: Positive = 0.75  #: share of the peak memory bandwidth from which the eliminator acts
     cpu_array_share: Fraction = 0.25  #: share of each server's cores in the CPU array, 0 to 1
     large_job_servers: Fraction = 0.5  #: share of servers reserved for large jobs, 0 to 1

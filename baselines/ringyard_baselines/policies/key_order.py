@@ -83,8 +83,7 @@ class KeyOrder:
     first: Int32Vector  #: [queues] position in `queues` at which each queue begins
     length: Int32Vector  #: [queues] jobs waiting in each queue
     cursor: Int32Vector  #: [queues] position of each queue's next job in a walk
-    #: [jobs] running jobs and some that ended. A decision that needs their order sorts it.
-    running: Int32Vector
+    running: Int32Vector  #: [jobs] running jobs and some that ended. Decisions that need their order sort it.
     in_running: Int32Vector  #: [jobs] 1: `running` has the job
     reads: Int32Vector  #: [jobs] jobs of which the keys are being read, in order
     stale: Int32Vector  #: [jobs] jobs of which the next decision reads the keys

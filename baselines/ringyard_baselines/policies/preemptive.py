@@ -67,8 +67,7 @@ class PreemptiveScheduler(Scheduler):
     #: what `key` and `wake` read of a job's record. Functions of `ringyard.state.progress` count as the
     #: column of their name.
     observability: Observability
-    #: the time at which a key must be read again. `never`: only events change the order.
-    wake: JobKey = never
+    wake: JobKey = never  #: time at which a key must be read again. `never`: only events change the order.
     #: length of a round, seconds. A round's end is a decision point. None: no rounds.
     round_seconds: float | None = None
     #: when keys change. Unless they change at any time, a decision reads few of them.

@@ -78,8 +78,7 @@ def _nothing(state: State, b: int, parameters: FloatVector, memory: FloatMatrix,
     """Write no estimate."""
 
 
-#: estimate of rules with keys that use none
-NO_ESTIMATE = Estimate(_nothing, "none", Observability.NOTHING)
+NO_ESTIMATE = Estimate(_nothing, "none", Observability.NOTHING)  #: estimate of rules with keys that use none
 #: position in the parameters at which the estimates of jobs begin, for rules that use an estimate
 FIRST_ESTIMATE = 2
 

@@ -45,11 +45,9 @@ def expected_seconds_left(view: SchedulingView, jobs: NDArray[np.integer[Any]]) 
 #: points, at most (`benchmarks/loss_curves.py` measures it)
 FALSE_POSITIVE_RATE = 0.05
 
-#: least number of points for a fit (Optimus takes 5 samples)
-FEWEST_POINTS = 5
+FEWEST_POINTS = 5  #: least number of points for a fit (Optimus takes 5 samples)
 
-#: a loss curve is fitted anew when its log has grown by this factor
-REFIT_GROWTH = 1.1
+REFIT_GROWTH = 1.1  #: a loss curve is fitted anew when its log has grown by this factor
 
 #: squared deviations from the mean / from the curve, at least. About 1 if the loss does not fall. Above the
 #: second, the curve is exact but for the steps of the ends tried, and the other test is not needed.
@@ -63,8 +61,7 @@ _LEAST_WHITENESS = (0.6, 24.0)
 _LEFT = np.geomspace(0.02, 50.0, 60)
 _STEEPNESS = np.geomspace(0.02, 10.0, 30)
 
-#: [left, steepness] height of the curve where the loss is 0
-_END = 1.0 / (1.0 + _LEFT[:, None] + _STEEPNESS)
+_END = 1.0 / (1.0 + _LEFT[:, None] + _STEEPNESS)  #: [left, steepness] height of the curve where the loss is 0
 
 
 class LossForecast(NamedTuple):

@@ -73,22 +73,18 @@ class AllocationPlan:
     weight: FloatMatrix  #: [clusters, jobs] factor of a live job's utility on GPUs of its own
     sharing_weight: FloatMatrix  #: [clusters, jobs] factor of a live job's speed on shared GPUs
     target_gpus: Int32Matrix  #: [clusters, jobs] GPUs that a live job shall hold
-    #: [clusters, jobs] key of `queue`, which is a heap at times. The largest comes first.
-    priority: FloatMatrix
+    priority: FloatMatrix  #: [clusters, jobs] key of `queue`, a heap at times. The largest comes first.
     next_step: Int32Matrix  #: [clusters, jobs] GPUs, or cores of each worker, after the job's next step
     granted_cores: Int32Matrix  #: [clusters, jobs] cores of each worker that a running job is granted
     #: [clusters, jobs] speed with these cores / isolated speed as asked, less costs
     granted_utility: FloatMatrix
     step_utility: FloatMatrix  #: [clusters, jobs] the same after the next step
-    #: [clusters, jobs] column of `State.slowness` where the job shall run, -1: any
-    target_gpu_type: Int32Matrix
-    #: [clusters, jobs] cores that each worker wants, -1: not counted, 0: not computed
-    wanted_cores: Int32Matrix
+    target_gpu_type: Int32Matrix  #: [clusters, jobs] column of `State.slowness` where it shall run, -1: any
+    wanted_cores: Int32Matrix  #: [clusters, jobs] cores that a worker wants, -1: not counted, 0: not computed
     unassigned_gpus: Int32Matrix  #: [clusters, GPU types] scratch: GPUs that no job has as a target yet
     queue: Int32Matrix  #: [clusters, jobs] rows of jobs, the first counts[QUEUED] valid, scratch behind them
     last_change: IntMatrix  #: [clusters, jobs] number of the last decision that changed the job
-    #: [clusters, servers] GPUs that only preemptible jobs hold (`is_preemptible`)
-    preemptible_gpus: Int32Matrix
+    preemptible_gpus: Int32Matrix  #: [clusters, servers] GPUs that only jobs with `is_preemptible` hold
     chosen_gpus: Int32Matrix  #: [clusters, servers] scratch: GPUs to take on each server
     visited: IntMatrix  #: [clusters, jobs + 1] scratch: a job is visited if its mark equals the last entry
     out: Int32Matrix  #: [clusters, gpus] GPU ids of one job (or the server of a CPU-only job)

@@ -62,8 +62,7 @@ class StartOnly:
     """
 
     placement: PlacementRule = field(default_factory=consolidate)  #: finds the GPUs of a job
-    #: the first job that finds no place blocks the jobs behind it. False: they are tried.
-    strict: bool = False
+    strict: bool = False  #: the first job that finds no place blocks those behind it. False: they are tried.
     #: jobs with a lower score wait while any job runs, even where they fit. -1: no job waits.
     min_score: Annotated[float, "[-1, 1]"] = -1.0
 

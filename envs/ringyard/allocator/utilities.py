@@ -10,8 +10,7 @@ from ringyard.allocator.allocation_plan import AllocationPlan
 from ringyard.performance.plan_table import FASTEST
 from ringyard.sim.speeds import BatchRule, IsolatedJobs, speed_table
 
-#: fields of `JobUtilities` with a column for each number of GPUs
-TABLES = ("utility", "batch_size")
+TABLES = ("utility", "batch_size")  #: fields of `JobUtilities` with a column for each number of GPUs
 
 
 class JobUtilities(NamedTuple):

@@ -11,8 +11,7 @@ from ringyard.state.arrays import State
 from ringyard.state.gpu_effects import slowness_on
 from ringyard.state.records import UNLIMITED, UNLIMITED_CORES
 
-#: share of the best speed that a job's cores and RAM should reach
-_SATURATION = 0.98
+_SATURATION = 0.98  #: share of the best speed that a job's cores and RAM should reach
 
 
 class WorkerResources(NamedTuple):

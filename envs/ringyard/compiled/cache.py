@@ -23,8 +23,7 @@ from platformdirs import user_cache_path
 from ringyard.compiled.numba_internals import NullCache, deserialize, dumps, processor, serialize
 from ringyard.errors import ConfigurationWarning
 
-#: seconds that a compilation takes before it is worth a message
-_REPORTED_SECONDS = 0.5
+_REPORTED_SECONDS = 0.5  #: seconds that a compilation takes before it is worth a message
 
 
 @functools.cache
@@ -51,8 +50,7 @@ def report_compilation() -> Iterator[None]:
 
 #: packages of this project, each of which imports only those before it
 OWN_PACKAGES = ("ringyard", "ringyard_baselines", "ringyard_agents")
-#: number of folders kept for one package: other versions, other checkouts, earlier sources
-_MAX_FOLDERS = 16
+_MAX_FOLDERS = 16  #: number of folders kept for one package: other versions, other checkouts, earlier sources
 
 
 def _sources(package: str) -> list[Path]:

@@ -9,8 +9,7 @@ from ringyard.compiled import kernel
 from ringyard.errors import ConfigurationError
 from ringyard.profiles import ModelProfile
 
-#: cores of each parameter server in the published calibration runs
-CALIBRATION_CORES = 5
+CALIBRATION_CORES = 5  #: cores of each parameter server in the published calibration runs
 
 #: theta0 .. theta5, a, b, d of the server efficiency, and the stream of random numbers of the model
 COEFFICIENTS = 10

@@ -13,8 +13,7 @@ from ringyard.state.gpu_effects import slowness_on
 from ringyard.state.progress import predicted_iterations
 from ringyard.state.random_numbers import next_random
 
-#: as a maximum: no limit
-_NO_LIMIT = 1 << 30
+_NO_LIMIT = 1 << 30  #: as a maximum: no limit
 
 
 @kernel

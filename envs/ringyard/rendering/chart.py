@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from ringyard.rendering import style
 from ringyard.rendering.history import Bars, Rings, ScheduleHistory, bars_of, rings_of
 
-#: suffixes of files that `save_gantt` writes
-PICTURES = (".png", ".pdf", ".svg")
+PICTURES = (".png", ".pdf", ".svg")  #: suffixes of files that `save_gantt` writes
 
 _INCHES = (12.8, 7.2)
 

@@ -26,8 +26,7 @@ _LINE = 14  # height of a line of text
 #: places in the palette: from `_SHARED` on links with 2, 3, more rings, from `_JOBS` on jobs, then pale ones
 _BLANK, _FREE, _DOWN, _EDGE, _SHARED, _RINGS, _WAITING, _JOBS = 0, 1, 2, 3, 4, 5, 7, 8
 _NUM_COLOURS = (256 - _JOBS) // 2
-#: seconds that the event loop of the window runs after each picture
-_WINDOW_SECONDS = 1e-3
+_WINDOW_SECONDS = 1e-3  #: seconds that the event loop of the window runs after each picture
 
 
 def _palette() -> NDArray[np.uint8]:

@@ -54,5 +54,4 @@ def _admit_all(
     return True
 
 
-#: filter that admits every job
-ADMIT_ALL = AdmissionFilter(_admit_all)
+ADMIT_ALL = AdmissionFilter(_admit_all)  #: filter that admits every job

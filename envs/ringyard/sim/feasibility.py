@@ -29,8 +29,7 @@ _HINTS = get_type_hints(Shape)
 SHAPE_FIELDS: dict[str, type] = {name: _HINTS[name] for name in _HINTS if name != "num_gpus"}
 shape_values = attrgetter(*SHAPE_FIELDS)
 
-#: the part of a job's record that is its shape
-_SHAPE_RECORD = Job.dtype[list(SHAPE_FIELDS)]
+_SHAPE_RECORD = Job.dtype[list(SHAPE_FIELDS)]  #: the part of a job's record that is its shape
 
 
 class Shortfall(NamedTuple):

@@ -142,8 +142,7 @@ class BatchRule(StrEnum):
     THROUGHPUT = "throughput"
 
 
-#: batch sizes tried by GOODPUT and THROUGHPUT, geometric between the limits (Pollux tries 50)
-CANDIDATES = 16
+CANDIDATES = 16  #: batches tried by GOODPUT and THROUGHPUT, geometric between the limits (Pollux tries 50)
 
 
 @dataclass(frozen=True)
@@ -176,8 +175,7 @@ class SpeedTable:
         return float(self.batch[self.place[job], num_gpus])
 
 
-#: records, or a mapping of their columns
-_Columns = Records1[Job] | Mapping[str, NDArray[Any]]
+_Columns = Records1[Job] | Mapping[str, NDArray[Any]]  #: records, or a mapping of their columns
 
 #: columns that must be declared
 _MEMORY = ("sample_memory_bytes", "fixed_memory_bytes")

@@ -38,8 +38,7 @@ from ringyard.state.records import (
     Slot,
 )
 
-#: number of servers in one word of `State.free_bits`
-SERVERS_PER_WORD = 32
+SERVERS_PER_WORD = 32  #: number of servers in one word of `State.free_bits`
 
 
 @bundle
@@ -50,8 +49,7 @@ class State:
     gpus: Records2[Gpu]  #: [clusters, gpus] `Gpu`
     slots: Records2[Slot]  #: [clusters, gpus x K] `Slot`
     servers: Records2[Server]  #: [clusters, servers] `Server`
-    #: [clusters, servers + racks] `Link`: each server's own link, then each rack's uplink
-    links: Records2[Link]
+    links: Records2[Link]  #: [clusters, servers + racks] `Link`: each server's, then each rack's uplink
     clusters: Records1[ClusterRecord]  #: [clusters] `ClusterRecord`
     initial_cluster: Records1[ClusterRecord]  #: [1] a cluster at time 0, without jobs
     #: [models + 1, GPU types, 2] compute time / compute time on the reference GPU, of the fixed part of
@@ -74,8 +72,7 @@ class State:
     #: [clusters, 2 x jobs] waiting jobs by (priority, row): `num_waiting` from `first_waiting` on. -1 - row
     #: is a hole, a job that was removed (`close_holes`).
     waiting: Int32Matrix
-    #: [clusters, jobs] running jobs, a heap on (next event, row) of `num_running` entries
-    running: Int32Matrix
+    running: Int32Matrix  #: [clusters, jobs] running jobs, a heap on (next event, row), `num_running` long
     ended: Int32Matrix  #: [clusters, jobs] jobs that have left, in that order: `num_done` entries
     class_waiting: Int32Matrix  #: [clusters, classes] number of waiting jobs of each demand class
     class_marks: Int32Matrix  #: [clusters, classes] scratch marks of one pass over classes

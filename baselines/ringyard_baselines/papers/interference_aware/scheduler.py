@@ -70,8 +70,7 @@ class InterferenceAware(Scheduler):
     #: servers without interference), or the exact ones of the performance model.
     similarity: Losses = "predicted"
     performance: Losses = "predicted"  #: the same for NLWP and IAPP
-    #: cost of a further server as a loss of speed, 0 or more. Assumption.
-    communication_cost: NonNegative = 0.5
+    communication_cost: NonNegative = 0.5  #: cost of a further server as a loss of speed. Assumption.
     #: smallest predicted speed / isolated speed, 0 to 1. At 0.5 two jobs are as well off one after the other.
     #: Assumption.
     min_speed: Fraction = 0.5

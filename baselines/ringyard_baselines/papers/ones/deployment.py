@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from ringyard import Allocation, PlacementPlan, SchedulingView
 from ringyard.sim.speeds import SpeedTable
 
-#: {job row: its GPUs, ascending}
-GpusByJob = Mapping[int, tuple[int, ...]]
+GpusByJob = Mapping[int, tuple[int, ...]]  #: {job row: its GPUs, ascending}
 
 
 def gpus_by_job(genome: NDArray[np.integer[Any]]) -> dict[int, tuple[int, ...]]:

@@ -6,8 +6,7 @@ import numpy as np
 
 from ringyard.compiled import BoolMatrix, FloatMatrix, FloatVector, IntMatrix, IntVector, kernel
 
-#: gene of a GPU without a job
-FREE = -1
+FREE = -1  #: gene of a GPU without a job
 
 
 class SearchJobs(NamedTuple):
@@ -20,8 +19,7 @@ class SearchJobs(NamedTuple):
     mutable: IntVector  #: [n] 1 if mutation may remove the job
     left: FloatVector  #: [n] iterations left, NaN counts nothing
     place: IntVector  #: [n] row of each job in `speed`
-    #: [rows, sizes + 1] iterations per second by number of GPUs, 0 where the job cannot run
-    speed: FloatMatrix
+    speed: FloatMatrix  #: [rows, sizes + 1] iterations per second by number of GPUs, 0: it cannot run
     padding: IntVector  #: [n] order of padding: new jobs by submission, then the others by remaining time
     sequence: IntVector  #: [n] order of the blocks
 
@@ -48,8 +46,7 @@ class Workspace(NamedTuple):
     scores: FloatVector  #: [3 K] by rank
     ranked: IntVector  #: [3 K] schedule of each rank
     cost: FloatVector  #: [GPUs + 1] cost of the blocks placed so far, by number of free GPUs below their end
-    #: [n, GPUs + 1] by block and number of free GPUs below: whether the block ends there
-    ends_here: BoolMatrix
+    ends_here: BoolMatrix  #: [n, GPUs + 1] by block and free GPUs below: whether the block ends there
     below: IntMatrix  #: [2, GPUs + 1] busy and failed GPUs below each
 
     @classmethod

@@ -22,16 +22,14 @@ from ringyard.sim.engine.shape import set_asked_shape
 from ringyard.state.gpu_effects import min_slowness
 from ringyard.state.records import Job, JobKind
 
-#: number of records written at a time, which stay in a processor's cache
-_BLOCK = 1024
+_BLOCK = 1024  #: number of records written at a time, which stay in a processor's cache
 
 
 @bundle
 class IsolatedRun:
     """What decides how fast jobs run alone."""
 
-    #: [largest number of GPUs + 1] placement context for each number of GPUs
-    places: Records1[PlacementContext]
+    places: Records1[PlacementContext]  #: [most GPUs + 1] placement context for each number of GPUs
     slowness: FloatCube  #: `State.slowness`. Jobs run on the GPU type where they are fastest.
     exponents: FloatVector  #: [models + 1] overlap exponents
     physics: Physics  #: performance model

@@ -6,8 +6,7 @@ from ringyard.state.arrays import State, close_holes, end_of_waiting, shift_entr
 #: number of jobs from which on they are sorted before they are inserted: one by one they take time n^2
 _BURST = 256
 
-#: number of entries that are moved at once when a job is removed. More of them wait for a reader.
-_NEAR = 256
+_NEAR = 256  #: entries that are moved at once when a job is removed. More of them wait for a reader.
 
 
 @kernel

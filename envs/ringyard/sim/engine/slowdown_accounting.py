@@ -14,8 +14,7 @@ from ringyard.state.gpu_effects import kernel_share_on, min_slowness, slowness_o
 from ringyard.state.progress import remaining_iterations
 from ringyard.state.records import Job, JobKind, Loss
 
-#: number of losses that follow from a job's speed: those before `Loss.RATES`
-_CAUSES = int(Loss.RATES)
+_CAUSES = int(Loss.RATES)  #: number of losses that follow from a job's speed: those before `Loss.RATES`
 
 
 @kernel
