@@ -190,6 +190,9 @@ class JobTable:
     #: largest acceptable completion time, seconds. A job that cannot meet it leaves, blocked
     #: (`ringyard.sim.engine.events` has the rule). inf: no limit.
     acceptable_jct: Annotated[_Float, "(0, inf]", np.inf]
+    #: seconds after arrival within which a guaranteed job should end. A late job runs on and counts in
+    #: `Metrics.sla_violations`. inf: no guarantee.
+    deadline_seconds: Annotated[_Float, "(0, inf]", np.inf]
     #: `ringyard.state.records.JobOutcome` at the end of its work, such as a failure in the trace
     outcome: Annotated[_Whole, "[0, 2]", int(JobOutcome.COMPLETED)]
     #: seconds of its `duration_seconds` that lie before time 0. Jobs with such come first, at 0 s: they get

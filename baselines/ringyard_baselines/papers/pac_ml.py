@@ -107,7 +107,7 @@ class PartitioningHeuristic(Scheduler):
         """Accept or reject waiting jobs, by arrival."""
         plan = PlacementPlan(view)
         allocations = start_cpu_jobs(view, plan, self.placement)
-        deadline = view.column("deadline_seconds")
+        deadline = view.column("blocked_seconds")
         for job in np.intersect1d(view.gpu_jobs, view.waiting).tolist():
             # the job's degrees for which there are free GPUs, ascending
             low, high = int(view.column("min_gpus")[job]), int(view.column("max_gpus")[job])
@@ -142,10 +142,10 @@ class PartitioningHeuristic(Scheduler):
         if self.policy in ("para_max", "fixed"):
             return valid[-1]
         if self.policy == "random":
-            choices = [0, *valid] if np.isfinite(view.column("deadline_seconds")[job]) else valid
+            choices = [0, *valid] if np.isfinite(view.column("blocked_seconds")[job]) else valid
             return int(self._rng.choice(choices))
         if self.policy == "sequential":
             return valid[0]
-        acceptable = view.column("deadline_seconds")[job] - view.submit_seconds[job]
+        acceptable = view.column("blocked_seconds")[job] - view.submit_seconds[job]
         least = float(np.ceil(np.round(view.column("isolated_seconds")[job] / acceptable, 9)))
         return next((u for u in valid if u >= least), 0 if np.isfinite(acceptable) else valid[-1])

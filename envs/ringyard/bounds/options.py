@@ -49,8 +49,8 @@ _RATE, _TYPES, _GPUS, _CORES = range(_COLUMNS)
 _FIELDS_WITHOUT_EFFECT = (
     *("submit_seconds", "total_iterations", "remaining_iterations", "remaining_at_last_stop", "run_seconds"),
     *("isolated_seconds", "row", "demand_class", "outcome", "predictable", "predictable_from", "graph"),
-    *("prediction_factor", "loss_curve", "loss_noise", "cancel_seconds", "deadline_seconds"),
-    "attained_service",
+    *("prediction_factor", "loss_curve", "loss_noise", "cancel_seconds", "blocked_seconds"),
+    *("attained_service", "deadline_seconds"),
 )
 
 

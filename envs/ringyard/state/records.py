@@ -221,7 +221,8 @@ class Job(Record):
     dataset_bytes: f8
     loss_noise: f8  # standard deviation of a point of its loss curve
     cancel_seconds: f8  # when its user cancels it. inf: never
-    deadline_seconds: f8  # when it is blocked (`ringyard.sim.engine.events`). inf: never
+    blocked_seconds: f8  # when it is blocked (`ringyard.sim.engine.events`). inf: never
+    deadline_seconds: f8  # after its arrival, by which it should end. inf: none
     restart_seconds: f8  # without progress at each start after the first, on one GPU
     restart_growth: f8  # more at each doubling of the GPUs
     restart_jump: f8  # more from jump_gpus GPUs on

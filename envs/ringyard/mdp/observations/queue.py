@@ -99,7 +99,7 @@ class WaitingResources(Record):
     time_to_deadline: Annotated[
         f4,
         Feature(
-            "s(time until its largest acceptable completion time, predicted run time or 1 h). 1: no limit",
+            "s(time to its deadline or acceptable completion time, predicted run time or 1 h). 1: no limit",
             "s",
         ),
     ]
@@ -274,9 +274,10 @@ def _write_waiting(
             more.batch_range = _log2_ratio(job.max_batch, job.min_batch)
         more.efficiency = statistical_efficiency(job.noise_scale, job.base_batch, 2.0 * job.base_batch)
         more.time_to_deadline = 1.0
-        if job.deadline_seconds < np.inf:
+        deadline = min(job.blocked_seconds, job.submit_seconds + job.deadline_seconds)
+        if deadline < np.inf:
             scale = predicted_seconds(job) if known else _HOUR
-            more.time_to_deadline = squash(max(job.deadline_seconds - now, 0.0), scale)
+            more.time_to_deadline = squash(max(deadline - now, 0.0), scale)
 
 
 @kernel

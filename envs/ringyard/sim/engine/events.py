@@ -9,11 +9,11 @@ row), servers that fail or return (by number), arrivals (by row), a round. A dec
 becomes due meanwhile, such as the end of a job without work, follows after it at the same instant. If only
 rounds are decision points, other events happen at their own times without one.
 
-A running job is *late* if, at its present speed, it will end after its deadline, the largest acceptable
-completion time. Late jobs are blocked when time is about to advance, so that a scheduler can speed them up
+A running job is *late* if, at its present speed, it will end after its largest acceptable completion
+time. Late jobs are blocked when time is about to advance, so that a scheduler can speed them up
 before. They are blocked one by one, by row. Speeds are updated after each, so that a job continues if it was
 late only because of a blocked one. A decision point follows at the same instant. A waiting job is blocked at
-its deadline. A job cancelled exactly at its deadline counts as blocked.
+that time. A job cancelled exactly then counts as blocked. `JobTable.deadline_seconds` changes nothing here.
 """
 
 import numpy as np
@@ -176,10 +176,10 @@ def _fail_and_repair_due(state: State, b: int, physics: Physics) -> None:
 
 @kernel
 def _first_late(state: State, b: int) -> int:
-    """Return the first row of a running job that will end after its deadline, -1 if there is none."""
+    """Return the first row of a running job that is late, -1 if there is none."""
     for j in range(state.clusters[b].next_arrival):
         job = state.jobs[b, j]
-        if job.status == JobStatus.RUNNING and job.end_seconds > job.deadline_seconds:
+        if job.status == JobStatus.RUNNING and job.end_seconds > job.blocked_seconds:
             return j
     return -1
 
@@ -212,12 +212,12 @@ def _end_due(state: State, b: int, physics: Physics) -> None:
 
 @linked_kernel
 def _cancel_due(state: State, b: int, physics: Physics) -> None:
-    """Cancel each job that its user withdraws now, and block each that has reached its deadline."""
+    """Cancel each job that its user withdraws now, and block each that waited too long."""
     cluster = state.clusters[b]
     for j in range(cluster.next_arrival):
         job = state.jobs[b, j]
         if job.status != JobStatus.DONE and job.cancel_seconds <= cluster.now:
-            blocked = job.cancel_seconds == job.deadline_seconds
+            blocked = job.cancel_seconds == job.blocked_seconds
             end_job(state, b, j, JobOutcome.BLOCKED if blocked else JobOutcome.CANCELLED, physics)
 
 

@@ -139,12 +139,12 @@ def _columns(table: JobTable, cluster: Cluster, restart: RestartCost) -> dict[st
     same = ["submit_seconds", "gradient_bytes", "min_gpus", "max_gpus", "min_batch", "max_batch", "kind"]
     same += ["noise_scale", "samples_per_core_second", "fixed_fraction", "predictable_from", "outcome"]
     same += ["prediction_factor", "fixed_memory_bytes", "sample_memory_bytes", "loading_serial_share"]
-    same += ["loss_curve", "loss_noise", "graph"]
+    same += ["loss_curve", "loss_noise", "graph", "deadline_seconds"]
     if cluster.storage_bytes_per_second:
         same += ["sample_bytes", "dataset_bytes"]
     columns: dict[str, Any] = {name: getattr(table, name) for name in same}
-    columns["deadline_seconds"] = table.submit_seconds + table.acceptable_jct
-    columns["cancel_seconds"] = np.minimum(table.cancel_seconds, columns["deadline_seconds"])
+    columns["blocked_seconds"] = table.submit_seconds + table.acceptable_jct
+    columns["cancel_seconds"] = np.minimum(table.cancel_seconds, columns["blocked_seconds"])
     columns["asked_gpus"] = table.num_gpus
     columns["base_compute_seconds"] = table.compute_seconds
     columns["compute_seconds"] = table.compute_seconds

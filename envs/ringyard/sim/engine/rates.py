@@ -34,7 +34,7 @@ def update_progress(job: Job, now: float) -> None:
 
 @kernel
 def update_expected_end(cluster: ClusterRecord, job: Job) -> None:
-    """Set the expected end and next event of `job`. `cluster` notes whether a job may miss its deadline."""
+    """Set the expected end and next event of `job`. `cluster` notes whether a job may be late."""
     begin = max(job.updated_seconds, job.pause_ends_seconds)
     job.end_seconds = begin + job.remaining_iterations * job.iteration_seconds
     job.next_event_seconds = job.end_seconds
@@ -42,7 +42,7 @@ def update_expected_end(cluster: ClusterRecord, job: Job) -> None:
         left = job.total_iterations * (1.0 - job.predictable_from)
         ahead = max(job.remaining_iterations - left, 0.0)
         job.next_event_seconds = min(job.end_seconds, begin + ahead * job.iteration_seconds)
-    if job.end_seconds > job.deadline_seconds:
+    if job.end_seconds > job.blocked_seconds:
         cluster.may_be_late = 1
 
 
