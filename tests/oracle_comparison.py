@@ -157,7 +157,15 @@ def compare_jobs(seed, sim, oracle):
         (Integral.JOBS_IN_SYSTEM, oracle.jobs_in_system_integral, 1e-9),
         (Integral.BUSY_GPUS, oracle.busy_gpu_integral, 1e-9),
     ]
-    ended = [job for job in oracle.jobs if job.end is not None and job.outcome != JobOutcome.BLOCKED]
+    done = [job for job in oracle.jobs if job.end is not None]
+    ended = [job for job in done if job.outcome != JobOutcome.BLOCKED]
+    late = [
+        job.outcome == JobOutcome.BLOCKED or job.end - job.submit > job.promised
+        for job in done
+        if job.promised < np.inf
+    ]
+    violations = sim.metrics().sla_violations
+    equal(seed, sim, "late jobs", violations, float(np.mean(late)) if late else None)
     shortest = min((job.end - job.submit for job in ended if job.end > job.submit), default=1.0)
     # a life's share of GPUs is the difference of two sums since 0, of which each event rounds off a little
     rounding = MOST_DECISIONS * np.finfo(float).eps * max(integrals[Integral.FAIR_SHARE], sim.now) / shortest

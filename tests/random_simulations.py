@@ -164,6 +164,7 @@ def draw_jobs(rng, cluster, plain, grid):
         jobs,
         predictable_from=rng.choice([0.0, 0.0, 0.25, 0.5, 1 - 1e-16, 1.0, np.inf], count),
         prediction_factor=rng.lognormal(0.0, 0.3, count),
+        deadline_seconds=tolerance,
         acceptable_jct=np.where(deadlines, one_of(rng, tolerance, patience), never),
         cancel_seconds=np.where(cancels, jobs.submit_seconds + patience, never),
         outcome=rng.choice([0, 0, 1], count),

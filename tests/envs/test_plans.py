@@ -10,6 +10,7 @@ from ringyard import Allocation, Cluster, ClusterEnv, JobTable, PlacementPlan, S
 from ringyard.allocator import Allocator
 from ringyard.bounds.lower_bounds import simulation_bounds
 from ringyard.errors import ConfigurationError, PlacementError, WorkloadError
+from ringyard.mdp.job_features import JobFeatures
 from ringyard.performance import plans
 from ringyard.performance.execution_plans import (
     fitted_plan,
@@ -21,6 +22,7 @@ from ringyard.performance.execution_plans import (
 from ringyard.placement import consolidate
 from ringyard.restart import constant
 from ringyard.sim.speeds import BatchRule, isolated_iteration_seconds, speed_table
+from ringyard.state.records import JobStatus
 from ringyard.workloads import PlanMix
 from ringyard_baselines.policies.allocating import AllocatingScheduler
 from ringyard_baselines.scheduler import run
@@ -211,6 +213,38 @@ def test_the_allocator_runs_jobs_in_their_fastest_plan():
     assert allocation.plan == 0
     sim.apply([allocation])
     assert row(sim, "iteration_seconds")[0] < predicted("llama7", "zero-offload", (8,)).total / 2
+
+
+def test_guaranteed_jobs_that_end_late_or_blocked_are_counted():
+    jobs = JobTable.from_columns([0.0, 0.0, 0.0, 5.0], [8, 8, 8, 8], [10.0, 10.0, 10.0, 10.0])
+    never = np.inf
+    jobs = replace(jobs, deadline_seconds=np.array([10.0, 15.0, never, 40.0]))
+    assert (
+        Simulator(CLUSTER, replace(jobs, deadline_seconds=np.full(4, never)), ideal())
+        .metrics()
+        .sla_violations
+        is None
+    )
+    for acceptable, late in ((never, 1 / 3), (30.0, 2 / 3)):
+        one = replace(jobs, acceptable_jct=np.array([never, never, never, acceptable]))
+        sim = Simulator(Cluster.homogeneous(1, 8), one, ideal())
+        run(sim, leaf("scheduler", "fifo"), np.random.default_rng(0))
+        assert sim.metrics().sla_violations == pytest.approx(late)
+
+
+def test_agents_see_which_jobs_have_a_deadline():
+    env = ClusterEnv(experiment="plans", form="jobs", num_workloads=1)
+    seen, info = env.reset(seed=0)
+    feature = list(JobFeatures.__annotations__).index("job_class")
+    while info["action_mask"].sum() < 4:
+        seen, _, _, _, info = env.step(np.zeros(env.action_space.shape, np.float32))
+    live = info["action_mask"].astype(bool)
+    found = seen["jobs"].reshape(len(live), -1)[live, feature]
+    table = env.batch.workload_cache.table(int(info["workload"]))
+    records = env.batch.state.jobs[0]
+    rows = [j for j in range(len(table)) if records["status"][j] in (JobStatus.WAITING, JobStatus.RUNNING)]
+    assert found.tolist() == np.where(table.vc[rows] == "sla", -1.0, 0.0).tolist()
+    assert len(set(found.tolist())) == 2
 
 
 def test_what_does_not_go_together_is_refused():

@@ -315,6 +315,9 @@ def test_groups_are_drawn_by_weight():
     )
     assert 270 < (jobs.vc == "a").sum() < 330
     assert (jobs.vc[jobs.vc != "a"] == "b").all()
+    promised = Groups({"a": 3, "b": 1}, {"b": 2.0}).extend(jobs, None, np.random.default_rng(1))
+    expected = np.where(jobs.vc == "b", 2.0 * jobs.duration_seconds, np.inf)
+    assert promised.deadline_seconds.tolist() == expected.tolist()
 
 
 def explained(groups, values):

@@ -114,6 +114,7 @@ class ReferenceSimulator(ReferencePhysics):
             predictable_from=float(jobs.predictable_from[j]),
             cancel=float(min(jobs.cancel_seconds[j], jobs.submit_seconds[j] + jobs.acceptable_jct[j])),
             deadline=float(jobs.submit_seconds[j] + jobs.acceptable_jct[j]),
+            promised=float(jobs.deadline_seconds[j]),
             outcome=int(jobs.outcome[j]),
             asked=self._asked(jobs, j),
             restart=(*restart, self._jumps[0]),

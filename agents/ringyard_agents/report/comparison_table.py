@@ -112,7 +112,8 @@ def _row_texts(row: Mapping[Hashable, Any], ranking: Ranking) -> dict[str, str]:
         texts["p (Holm)"] = p_text(row["p_holm"])
     texts["gap to bound"] = _text("{:.2f}", row["gap_to_bound"], "")
     for title, name, form in (*METRIC_COLUMNS, *LOSS_COLUMNS):
-        texts[title] = _text(form, row[name])
+        if name in row:
+            texts[title] = _text(form, row[name])
     texts["wall time (s)"] = f"{row['wall_seconds']:.3f}"
     texts["per decision (ms)"] = f"{row['milliseconds_per_decision']:.3f}"
     return {**texts, "options": row.get("options", "")}

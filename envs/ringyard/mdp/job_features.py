@@ -38,7 +38,7 @@ class JobFeatures(Record):
     gpus_held: Annotated[f4, Feature("GPUs held / asked for, at most 10")]
     speed: Annotated[f4, Feature("present / isolated speed with what it asks for, at most 10, 0 if it waits")]
     restart: Annotated[f4, Feature("s(pause of a restart, time left or run time + 1 min)", "s")]
-    cpu_only: Annotated[f4, Feature("1 if CPU-only")]
+    job_class: Annotated[f4, Feature("1 if CPU-only, else -1 if it has a deadline, else 0")]
 
 
 #: F, the number of features
@@ -86,7 +86,7 @@ def _write_job(state: State, episode: Episode, b: int, j: int, left: float, out:
     out.speedup = np.log(episode.plan.max_speed[b, j])
     out.communication = static.communication
     out.restart = squash(restart_pause(job, to_int(job.asked_gpus)), left + 1.0)
-    out.cpu_only = 1.0 if job.kind == JobKind.CPU_ONLY else 0.0
+    out.job_class = 1.0 if job.kind == JobKind.CPU_ONLY else -1.0 if job.deadline_seconds < np.inf else 0.0
     if job.status == JobStatus.RUNNING:
         out.running = 1.0
         out.gpus_held = min(job.num_gpus / max(float(job.asked_gpus), 1.0), _LARGEST)

@@ -97,6 +97,9 @@ class Metrics:
     gpu_activity: float
     #: fraction of jobs that were rejected, or left because their acceptable completion time could not be met
     blocking_rate: float
+    #: share of the guaranteed jobs (`JobTable.deadline_seconds`) that ended late, or blocked. None: there are
+    #: none.
+    sla_violations: float | None = None
     #: mean seconds of each job (`JobTimes`). This field and those below are None unless the simulator counts
     #: losses. `mean_jct` is the sum of `mean_queueing`, the `lost_to_...` fields and `mean_work`.
     lost_to_restarts: float | None = None
@@ -194,9 +197,12 @@ def measure(state: State, b: int, table: JobTable, measured: Window = (0.0, 1.0)
     times = job_times(state, b, table, measured)
     served = times.without_blocked()
     whole = _whole_run(state, b, table)
-    losses = {}
+    losses, deadlines = {}, table.deadline_seconds[times.rows]
+    if (promised := np.isfinite(deadlines)).any():
+        late = (times.jct > deadlines) | (times.outcome == JobOutcome.BLOCKED)
+        losses["sla_violations"] = _mean(late[promised])
     if state.losses.shape[1]:
-        losses = {f"lost_to_{name}": _mean(getattr(served, f"lost_to_{name}")) for name in LOSS_NAMES}
+        losses |= {f"lost_to_{name}": _mean(getattr(served, f"lost_to_{name}")) for name in LOSS_NAMES}
         losses |= {"mean_work": _mean(served.work_seconds), "kernel_utilisation": whole["kernels"]}
     return Metrics(
         num_finished=len(times.rows),

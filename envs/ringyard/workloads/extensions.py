@@ -163,13 +163,19 @@ class GradientCpuWork(Extension):
 @checked("workload.groups")
 @dataclass(frozen=True)
 class Groups(Extension):
-    """A virtual cluster for each job, drawn by weight."""
+    """A virtual cluster for each job, drawn by weight, and deadlines in guaranteed ones."""
 
     weights: Weights  #: {virtual cluster: weight}
+    #: {virtual cluster: `JobTable.deadline_seconds` of its jobs / run time as they ask}. Others have none.
+    deadlines: Mapping[str, Positive] = field(default_factory=dict)
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """Draw a virtual cluster for each of the `jobs` on `cluster` from `rng`."""
-        return replace(jobs, vc=_draw_keys(self.weights, len(jobs), rng))
+        names = _draw_keys(self.weights, len(jobs), rng)
+        deadlines = jobs.deadline_seconds
+        for name, factor in self.deadlines.items():
+            deadlines = np.where(names == name, factor * jobs.duration_seconds, deadlines)
+        return replace(jobs, vc=names, deadline_seconds=deadlines)
 
 
 @checked("workload.parameter_servers")
