@@ -6,15 +6,21 @@ import numpy as np
 import pytest
 
 from conftest import leaf
-from ringyard import Allocation, Cluster, ClusterEnv, JobTable, PlacementPlan, Simulator, ideal
+from ringyard import Allocation, Cluster, ClusterEnv, JobTable, PlacementPlan, Simulator, experiment, ideal
 from ringyard.allocator import Allocator
 from ringyard.bounds.lower_bounds import simulation_bounds
 from ringyard.errors import ConfigurationError, PlacementError, WorkloadError
+from ringyard.mdp.actions import Actions, Scores, Template
+from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.job_features import JobFeatures
+from ringyard.mdp.observations import live_jobs, queue_cluster_and_resources
+from ringyard.mdp.rewards import job_completion_time as jct
 from ringyard.performance import plans
 from ringyard.performance.execution_plans import (
+    PLAN_CLASSES,
     fitted_plan,
     named_plan,
+    plan_class,
     plan_constants,
     plan_seconds,
     plan_work,
@@ -213,6 +219,76 @@ def test_the_allocator_runs_jobs_in_their_fastest_plan():
     assert allocation.plan == 0
     sim.apply([allocation])
     assert row(sim, "iteration_seconds")[0] < predicted("llama7", "zero-offload", (8,)).total / 2
+
+
+def batch_with(jobs, actions, observation):
+    """A batch of one cluster in which `jobs` wait."""
+    sim = started(jobs)
+    setting = replace(
+        experiment("plans"), actions=actions, observation=observation, reward=jct(), num_workloads=1
+    )
+    batch = ClusterBatch(setting, 1, state=sim.state)
+    batch.resume()
+    return batch
+
+
+@pytest.mark.parametrize("liked", PLAN_CLASSES)
+@pytest.mark.parametrize(("model", "asked"), [("t5", "ga"), ("llama7", "zero-offload"), ("bert", "gc")])
+def test_a_job_runs_in_the_class_of_plans_that_its_scores_like(liked, model, asked):
+    batch = batch_with(
+        jobs_of((model, asked, 8)), Scores(num_jobs=1, type_scores=("v100", *PLAN_CLASSES)), live_jobs()
+    )
+    scores = np.zeros((1, 5), np.float32)
+    (plain,) = batch.allocations(0, scores[0])
+    assert plain.plan == 0
+    scores[0, 2 + PLAN_CLASSES.index(liked)] = 1.0
+    (found,) = batch.allocations(0, scores[0])
+    position = NAMES.index(model)
+    seconds = {
+        name: predicted(model, name, (8,)).total
+        for plan, name in enumerate(TABLE.models[position].plans, 1)
+        if TABLE.fits[TABLE.row(position, plan), 8]
+    }
+    least = min(seconds.values())
+    own = [name for name in seconds if plan_class(name) == liked and least < seconds[name] < np.e * least]
+    best = min(own, key=lambda name: seconds[name], default=None)
+    if any(plan_class(name) == liked and seconds[name] == least for name in seconds):
+        best = None  # the fastest of all, as without scores
+    assert found.plan == number(model, best)[1]
+    batch.step(scores)
+    assert batch.state.jobs["plan"][0, 0] == found.plan
+
+
+def test_the_fastest_plans_of_classes_fit_and_are_no_faster_than_the_fastest():
+    numbers, speeds = zip(*map(TABLE.fastest_of, PLAN_CLASSES), strict=True)
+    assert (np.max(speeds, axis=0) <= 1.0).all()
+    for kind, of_models in zip(PLAN_CLASSES, numbers, strict=True):
+        for (model, gpus), plan in np.ndenumerate(of_models.astype(int)):
+            if plan:
+                assert TABLE.fits[TABLE.row(model, plan), gpus]
+                assert plan_class(TABLE.models[model].plans[plan - 1]) == kind
+    assert (numbers[0] > 0).any()
+    assert (numbers[2] > 0).any()
+    assert not np.any(TABLE.fastest_of("v100"))
+
+
+def test_templates_start_jobs_in_their_fastest_plan_or_as_they_ask():
+    templates = [Template(consolidate(), plan="fastest"), consolidate()]
+    actions = Actions(num_waiting=2, templates=templates)
+    jobs = jobs_of(("llama7", "zero-offload", 8), ("bert", "", 2))
+    batch = batch_with(jobs, actions, queue_cluster_and_resources())
+    assert [one.name for one in actions.starts] == ["consolidate fastest", "consolidate"]
+    assert batch.masks[0].tolist()[:4] == [True, True, False, True]  # bert asks for its fastest
+    assert [batch.allocations(0, action)[0].plan for action in (0, 1)] == [
+        0,
+        number("llama7", "zero-offload")[1],
+    ]
+    batch.step(np.array([0]))
+    job = batch.state.jobs[0, 0]
+    assert job["plan"] == 0
+    assert job["iteration_seconds"] < predicted("llama7", "zero-offload", (8,)).total / 2
+    env = ClusterEnv(experiment="plans", form="queue")
+    assert [one.plan for one in env.config.actions.starts] == ["fastest", "asked"]
 
 
 def test_guaranteed_jobs_that_end_late_or_blocked_are_counted():

@@ -54,10 +54,14 @@ class AllocationPlan:
     """What the allocator reads, plans and records: one row per cluster."""
 
     score: FloatMatrix  #: [clusters, jobs] scores, in [-1, 1] from agents. At 0 only seconds left count.
-    #: [clusters, jobs, scored GPU types] scores of GPU types. The job's speed there counts exp(it) times.
+    #: [clusters, jobs, scored types] scores of GPU types and classes of plans. The job's speed there counts
+    #: exp(it) times.
     type_score: FloatCube
     #: [GPU types of the cluster] column of `type_score`, -1: none. [0] without scores.
     type_score_columns: Int32Vector
+    #: [models, scored types, n + 1] `PlanTable.fastest_of` of the class, [0, 0, 0] without execution plans
+    class_plan: FloatCube
+    class_speed: FloatCube  #: the same of its speeds
     #: [clusters, jobs, sizes + 1] (speed on so many GPUs of as few servers as can be / speed as asked) **
     #: `Allocator.size_power`, 0: the job cannot run on so many
     utility: FloatCube
@@ -99,7 +103,7 @@ def empty_allocation_plan(
 ) -> AllocationPlan:
     """Return a zeroed plan for the clusters of a state, in which jobs hold at most `sizes` GPUs.
 
-    `estimate_memory` is `Estimate.memory`, `type_scores` the number of GPU types for which jobs have a score.
+    `estimate_memory` is `Estimate.memory`, `type_scores` the number of scored types.
     `logged` records every change of a decision for `logged_moves`.
     """
     clusters, jobs = state.running.shape
@@ -116,6 +120,8 @@ def empty_allocation_plan(
         **per_job,
         type_score=np.zeros((clusters, jobs, type_scores)),
         type_score_columns=np.full(state.slowness.shape[1] if type_scores else 0, -1, np.int32),
+        class_plan=np.zeros((0, 0, 0)),
+        class_speed=np.zeros((0, 0, 0)),
         utility=np.zeros((clusters, jobs, sizes + 1)),
         batch_size=np.zeros((clusters, jobs, sizes + 1)),
         max_speed=np.ones((clusters, jobs)),

@@ -204,7 +204,7 @@ def _backfill(state: State, b: int, plan: AllocationPlan, physics: Physics) -> N
         state.class_marks[b, job.demand_class] = cluster.visit_mark
         for k in range(min(job.asked_gpus, cluster.free_gpus), job.min_gpus - 1, -1):
             if plan.utility[b, j, k] > 0.0:
-                if _start_job(state, b, j, shape_with_gpus(job, k, plan.batch_size[b, j, k]), plan, physics):
+                if _start_job(state, b, j, shape_with_gpus(state, b, j, k, plan), plan, physics):
                     state.class_marks[b, job.demand_class] = 0
                     break
 

@@ -3,6 +3,8 @@
 GPUs that other jobs hold are reclaimed as far as needed (`ringyard.allocator.reclaim`).
 """
 
+import numpy as np
+
 from ringyard.allocator.allocation_plan import DECISIONS, AllocationPlan, is_on_wrong_type, place_job
 from ringyard.allocator.reclaim import migratable_gpus, reclaim_gpus, reclaimable_gpus
 from ringyard.allocator.worker_resources import (
@@ -19,16 +21,26 @@ from ringyard.sim.engine.allocation import collect_places, detach, reattach
 from ringyard.sim.engine.shape import Shape, asked_shape, current_shape, set_shape
 from ringyard.sim.feasibility import FITS, find_shortfall
 from ringyard.state.arrays import State
-from ringyard.state.records import Job, JobStatus
+from ringyard.state.records import JobStatus
 
 _NONE = -1
 
 
 @kernel
-def shape_with_gpus(job: Job, gpus: int, batch: float) -> Shape:
-    """Copy of the shape of `job`, or that it asks for, with other `gpus`, `batch` and the fastest plan."""
+def shape_with_gpus(state: State, b: int, j: int, gpus: int, plan: AllocationPlan) -> Shape:
+    """Copy of the shape of job `j`, or that it asks for, on other `gpus`, in the plan that its scores like.
+
+    This is the fastest, unless another class of plans has a higher speed x exp(score).
+    """
+    job = state.jobs[b, j]
+    chosen, best = FASTEST, 1.0
+    for c in range(plan.class_plan.shape[1]):
+        speed = plan.class_speed[job.plan_model, c, gpus] * np.exp(plan.type_score[b, j, c])
+        if speed > best:
+            chosen, best = to_int(plan.class_plan[job.plan_model, c, gpus]), speed
     shape = current_shape(job) if job.status == JobStatus.RUNNING else asked_shape(job)
-    return with_size(shape, gpus, batch, shape.cores_per_worker, shape.ram_per_worker, FASTEST)
+    batch = plan.batch_size[b, j, gpus]
+    return with_size(shape, gpus, batch, shape.cores_per_worker, shape.ram_per_worker, chosen)
 
 
 @kernel
@@ -200,7 +212,7 @@ def shrink_to_target(state: State, b: int, j: int, plan: AllocationPlan, physics
     target = to_int(plan.target_gpus[b, j])
     if job.status != JobStatus.RUNNING or not 0 < target < job.num_gpus:
         return
-    shape = shape_with_gpus(job, target, plan.batch_size[b, j, target])
+    shape = shape_with_gpus(state, b, j, target, plan)
     if (
         _choose_kept_gpus(state, b, j, target, plan)
         and find_shortfall(state, b, j, shape, plan.out[b]).cause == FITS
@@ -219,5 +231,5 @@ def place_target(state: State, b: int, j: int, plan: AllocationPlan, physics: Ph
         return True
     if plan.last_change[b, j] == plan.counts[b, DECISIONS] and job.status == JobStatus.RUNNING:
         return False
-    shape = with_least_resources(state, b, shape_with_gpus(job, target, plan.batch_size[b, j, target]))
+    shape = with_least_resources(state, b, shape_with_gpus(state, b, j, target, plan))
     return _find_place(state, b, j, shape, plan, physics)

@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 
 from ringyard.allocator import JobUtilities
 from ringyard.checks import require_memory, row_bytes
-from ringyard.cluster import Cluster
 from ringyard.compiled import entry_point
 from ringyard.errors import ActionError, EpisodeError, SchedulerError
-from ringyard.mdp.actions import ActionKind, Actions, AllocatorActions
+from ringyard.mdp.actions import Actions, AllocatorActions
 from ringyard.mdp.env_config import EnvConfig
 from ringyard.mdp.episode import Episode, StepOutputs, arrays_of, copy_bundle
 from ringyard.mdp.step import BEGIN, ONGOING, RESUME, STALLED, STEP, StepConfig, all_valid, step
@@ -43,9 +42,10 @@ def _compiled_functions() -> tuple[Callable[..., int], Callable[..., bool]]:
     return entry_point(step), entry_point(all_valid)
 
 
-def _create_driver(actions: ActionKind, cluster: Cluster) -> DiscreteDriver | AllocatorDriver:
+def _create_driver(config: EnvConfig) -> DiscreteDriver | AllocatorDriver:
+    actions = config.actions
     if isinstance(actions, AllocatorActions):
-        return AllocatorDriver(actions, cluster)
+        return AllocatorDriver(actions, config.cluster, config.performance.plans)
     assert isinstance(actions, Actions)
     return DiscreteDriver(actions)
 
@@ -79,7 +79,7 @@ class ClusterBatch:
     ) -> None:
         self.config = config
         self.num_threads = min(num_threads, usable_cores()) if num_threads else get_num_threads()
-        self._driver = _create_driver(config.actions, config.cluster)
+        self._driver = _create_driver(config)
         if state is None:
             each = row_bytes(arrays_of(*self._empty(0, segment_rows))) + WorkloadCache.utilities_bytes(config)
             entry, rows = WorkloadCache.entry_bytes(config), WorkloadCache.rows_for(config, num_clusters)

@@ -30,6 +30,7 @@ from ringyard.mdp.job_features import (
 )
 from ringyard.mdp.step import DONE, ONGOING, STALLED, TRUNCATED, ActionConfig, Decode
 from ringyard.performance.model import Physics
+from ringyard.performance.plan_table import PlanTable
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.events import advance, is_round
 from ringyard.state.arrays import State, copy_state
@@ -158,7 +159,7 @@ class AllocatorDriver:
     decode = _decode
     min_per_thread = 2
 
-    def __init__(self, actions: AllocatorActions, cluster: Cluster) -> None:
+    def __init__(self, actions: AllocatorActions, cluster: Cluster, plans: PlanTable | None = None) -> None:
         self._actions = actions
         rounds = np.inf if actions.round_seconds is None else actions.round_seconds
         self.config = ActionConfig(
@@ -168,6 +169,7 @@ class AllocatorDriver:
             running_bonus=actions.running_bonus,
         )
         self._type_score_columns: list[int] = []
+        self._class_tables: dict[str, NDArray[np.float64]] = {}
         if isinstance(actions, Weights):
             names = list(JobFeatures.__annotations__)
             columns = np.array([names.index(name) for name in actions.features])
@@ -175,6 +177,10 @@ class AllocatorDriver:
         elif isinstance(actions, Scores):
             types = {kind: column for column, kind in enumerate(actions.type_scores)}
             self._type_score_columns = [types.get(kind, -1) for kind in cluster.distinct_gpu_types]
+            if plans is not None and types:
+                numbers, speeds = zip(*map(plans.fastest_of, types), strict=True)  # of a GPU type: all 0
+                tables = (np.ascontiguousarray(np.stack(one, axis=1)) for one in (numbers, speeds))
+                self._class_tables = dict(zip(("class_plan", "class_speed"), tables, strict=True))
 
     def episode(self, state: State) -> Episode:
         """Create the arrays for the clusters of a `state`."""
@@ -184,7 +190,7 @@ class AllocatorDriver:
             if own.type_scores:
                 # A cluster without GPU types has one column that no score belongs to.
                 plan.type_score_columns[: len(self._type_score_columns)] = self._type_score_columns
-            return empty_episode(state, num_scores=own.num_jobs, plan=plan)
+            return empty_episode(state, num_scores=own.num_jobs, plan=replace(plan, **self._class_tables))
         jobs, plan = state.running.shape[1], empty_allocation_plan(state, 0, memory, False, 0)
         return empty_episode(state, num_scores=jobs, num_features=NUM_JOB_FEATURES, plan=plan)
 
@@ -207,7 +213,8 @@ class AllocatorDriver:
         tried, plan = copy_state(state), episode.plan
         notes = empty_allocation_plan(tried, 0, plan.estimate_memory.shape[2], True, plan.type_score.shape[2])
         memory, columns = plan.estimate_memory.copy(), plan.type_score_columns
-        notes = replace(with_utilities_of(notes, plan), estimate_memory=memory, type_score_columns=columns)
+        kept = {"estimate_memory": memory, "type_score_columns": columns, **self._class_tables}
+        notes = replace(with_utilities_of(notes, plan), **kept)
         own = replace(episode, plan=notes, scores=episode.scores.copy())
         scores = action
         if isinstance(self._actions, Weights):

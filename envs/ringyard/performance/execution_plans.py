@@ -68,6 +68,16 @@ DATA_PARALLEL_PLANS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
+#: replicas alone; ZeRO, offloading or checkpointing, to save memory; tensor or pipeline ranks, which share
+#: the model and send least between servers
+PLAN_CLASSES = ("data", "memory", "model")
+
+
+def plan_class(name: str) -> str:
+    """Return the one of PLAN_CLASSES that the plan `name` belongs to."""
+    return "model" if name not in DATA_PARALLEL_PLANS else "memory" if DATA_PARALLEL_PLANS[name] else "data"
+
+
 def named_plan(name: str, gpus: int) -> Plan | None:
     """Return the plan `name` on so many GPUs, or None if its ranks do not divide them.
 

@@ -23,6 +23,7 @@ from ringyard.performance.execution_plans import (
     Transformer,
     fitted_plan,
     named_plan,
+    plan_class,
     plan_models,
     plan_times,
     rings_cross,
@@ -73,6 +74,28 @@ class PlanTable:
         """Return the names of the plans of a model that run on so many GPUs."""
         named = enumerate(self.models[model].plans, 1)
         return [f"{number} ({name})" for number, name in named if self.fits[self.row(model, number), gpus]]
+
+    def fastest_of(self, kind: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the fastest plan of a class on n GPUs of as few servers as can be, and its relative speed.
+
+        Args:
+            kind: one of `execution_plans.PLAN_CLASSES`.
+
+        Returns:
+            [models, n + 1] numbers of plans, 0 if this is the fastest of all or there is none, and their
+            speeds / those of the fastest of all, 0 if there is none.
+        """
+        sizes = np.arange(1, self.servers * self.gpus_per_server + 1)
+        seconds = self.seconds.sum(axis=2)[:, self.column[sizes, -(-sizes // self.gpus_per_server), 0]]
+        numbers, speeds = np.zeros((2, len(self.models), len(sizes) + 1))
+        for i, model in enumerate(self.models):
+            own = [number for number, name in enumerate(model.plans, 1) if plan_class(name) == kind]
+            if own:
+                found, fastest = seconds[self.first[i] + np.array(own)], seconds[self.first[i]]
+                speeds[i, 1:] = np.where(np.isfinite(fastest), fastest, 0.0) / found.min(axis=0)
+                slower = (0.0 < speeds[i, 1:]) & (speeds[i, 1:] < 1.0)
+                numbers[i, 1:] = np.where(slower, np.array(own)[found.argmin(axis=0)], FASTEST)
+        return numbers, speeds
 
 
 def _plan_parts(

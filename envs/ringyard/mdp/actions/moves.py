@@ -37,7 +37,8 @@ class Options:
     """The T start templates and A adjustments of `Actions`, as kernels read them."""
 
     rules: tuple[PlacementRule, ...]  #: [T + A] placement rules. Unused by options that place nothing.
-    #: [T + A, 5] factors of GPUs, batch and cores, then bandwidth cap and link share (0 keeps it)
+    #: [T + A, 6] factors of GPUs, batch and cores, 1 or 0 for the fastest plan, then bandwidth cap and link
+    #: share (0 keeps it)
     factors: FloatMatrix
     kinds: IntVector  #: [T + A] PLACE, IN_PLACE, PREEMPT or REJECT
     scaled: bool  #: whether any template has a factor other than 1
@@ -45,8 +46,9 @@ class Options:
     num_adjustments: int  #: A
 
 
+_AS_IT_IS = (1.0, 1.0, 1.0, 0.0)  # factors and plan of an option that changes none of these
 #: options of score actions
-EMPTY_OPTIONS = Options((), np.zeros((0, 5)), np.zeros(0, np.int64), False, 0, 0)
+EMPTY_OPTIONS = Options((), np.zeros((0, 6)), np.zeros(0, np.int64), False, 0, 0)
 
 
 def options_of(actions: Actions) -> Options:
@@ -54,14 +56,15 @@ def options_of(actions: Actions) -> Options:
     unused = pack()
     rows: list[tuple[PlacementRule, tuple[float, ...], int]] = []
     for start_option in actions.starts:
-        factors = (start_option.gpu_factor, start_option.batch_factor, start_option.core_factor, 0.0, 0.0)
+        factors = (start_option.gpu_factor, start_option.batch_factor, start_option.core_factor)
+        factors += (float(start_option.plan == "fastest"), 0.0, 0.0)
         kind = REJECT if isinstance(start_option, Reject) else PLACE
         rows.append((start_option.placement, factors, kind))
     if actions.preemptive:
-        rows.append((unused, (1.0, 1.0, 1.0, 0.0, 0.0), PREEMPT))
+        rows.append((unused, (*_AS_IT_IS, 0.0, 0.0), PREEMPT))
     for change in actions.adjustments:
         new = (change.bandwidth_cap or 0.0, change.link_share or 0.0)
-        factors = (change.gpu_factor, change.batch_factor, change.core_factor, *new)
+        factors = (change.gpu_factor, change.batch_factor, change.core_factor, 0.0, *new)
         kind = IN_PLACE if change.placement is None else PLACE
         rows.append((change.placement or unused, factors, kind))
     num_templates = len(actions.starts)
@@ -69,7 +72,7 @@ def options_of(actions: Actions) -> Options:
         rules=tuple(rule for rule, _, _ in rows),
         factors=np.array([factors for _, factors, _ in rows]),
         kinds=np.array([kind for _, _, kind in rows], dtype=np.int64),
-        scaled=any(factors[:3] != (1.0, 1.0, 1.0) for _, factors, _ in rows[:num_templates]),
+        scaled=any(factors[:4] != _AS_IT_IS for _, factors, _ in rows[:num_templates]),
         num_templates=num_templates,
         num_adjustments=actions.num_adjustments,
     )
@@ -83,22 +86,22 @@ def target_shape(job: Job, options: Options, o: int) -> Shape:
     batch = shape.batch_size
     cores = shape.cores_per_worker
     cap, link_share = shape.memory_bandwidth_cap, shape.link_share
-    if job.num_servers > 1 and options.factors[o, 4] > 0.0:
-        link_share = options.factors[o, 4]
+    if job.num_servers > 1 and options.factors[o, 5] > 0.0:
+        link_share = options.factors[o, 5]
     if job.kind != JobKind.CPU_ONLY:
         if options.factors[o, 0] != 1.0:
             gpus = to_int(np.floor(gpus * options.factors[o, 0] + 0.5))
             gpus = min(max(gpus, to_int(job.min_gpus)), to_int(job.max_gpus))
         if options.factors[o, 1] != 1.0:
             batch = min(max(batch * options.factors[o, 1], job.min_batch), job.max_batch)
-    elif options.factors[o, 3] > 0.0:
-        cap = options.factors[o, 3]
+    elif options.factors[o, 4] > 0.0:
+        cap = options.factors[o, 4]
     if cores > 0 and options.factors[o, 2] != 1.0:
         factor = options.factors[o, 2]
         scaled = np.ceil(cores * factor) if factor > 1.0 else np.floor(cores * factor)
         cores = max(to_int(scaled), 1)
     servers, server_cores = shape.parameter_servers, shape.cores_per_server_task
-    plan = shape.plan if gpus == shape.num_gpus else FASTEST
+    plan = shape.plan if gpus == shape.num_gpus and options.factors[o, 3] == 0.0 else FASTEST
     return Shape(gpus, batch, cores, servers, server_cores, cap, shape.ram_per_worker, plan, link_share)
 
 
@@ -116,7 +119,7 @@ def propose_start(state: State, b: int, j: int, options: Options, t: int, out: I
         shape = target_shape(job, options, t)
         same = shape == current_shape(job)
         factors = options.factors[t]
-        if same and (factors[0] != 1.0 or factors[1] != 1.0 or factors[2] != 1.0):
+        if same and (factors[0] != 1.0 or factors[1] != 1.0 or factors[2] != 1.0 or factors[3] != 0.0):
             return 0
         if not same:
             set_shape(job, shape)

@@ -16,6 +16,7 @@ from ringyard.mdp.actions.space import ActionKind
 from ringyard.mdp.job_features import JobFeatures
 from ringyard.observability import Observability
 from ringyard.performance import PerformanceModel
+from ringyard.performance.execution_plans import PLAN_CLASSES
 from ringyard.sim.speeds import IsolatedJobs
 from ringyard.state.records import Job
 
@@ -54,15 +55,18 @@ class Scores(AllocatorActions):
 
     With T `type_scores` the space is `Box(-1, 1, ((1 + T) * num_jobs,))`: the scores of the jobs, then their
     scores for the first GPU type, for the second, and so on. When the allocator chooses a GPU type for a job,
-    it multiplies the job's speed on each type by exp(score). Other decisions use true speeds.
+    it multiplies the job's speed on each type by exp(score). Other decisions use true speeds. Classes of
+    execution plans have scores in the same way: a job that starts or changes its GPUs runs in its fastest
+    plan, unless the fastest of a class has a higher speed x exp(score). Plans that do not fit are left out.
 
     Raises:
-        ConfigurationError: an argument out of its range, or an unknown or repeated GPU type.
+        ConfigurationError: an argument out of its range, or an unknown or repeated type.
 
     Args:
         num_jobs: N, jobs that get a score.
         allocator, round_seconds, running_bonus: see `AllocatorActions`.
-        type_scores: GPU types for which jobs get scores. Types that the cluster lacks have no effect.
+        type_scores: GPU types and classes of plans (`ringyard.performance.execution_plans.PLAN_CLASSES`) for
+            which jobs get scores. Types that the cluster or its jobs lack have no effect.
     """
 
     num_jobs: PositiveInt = 128
@@ -71,10 +75,11 @@ class Scores(AllocatorActions):
     def __post_init__(self) -> None:
         kinds = tuple(self.type_scores)
         object.__setattr__(self, "type_scores", kinds)  # yaml files give a list
-        if len(set(kinds)) < len(kinds) or not set(kinds) <= set(GPU_MEMORY_BYTES):
+        known = (*GPU_MEMORY_BYTES, *PLAN_CLASSES)
+        if len(set(kinds)) < len(kinds) or not set(kinds) <= set(known):
             raise ConfigurationError(
-                f"action.type_scores is {shown(kinds)}; expected GPU types, each once, of"
-                f" {', '.join(GPU_MEMORY_BYTES)}"
+                f"action.type_scores is {shown(kinds)}; expected GPU types or classes of plans, each once, of"
+                f" {', '.join(known)}"
             )
 
     @property

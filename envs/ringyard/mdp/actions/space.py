@@ -78,13 +78,16 @@ class Template:
     gpu_factor: Factor = 1.0  #: GPUs over those asked for, rounded and clipped to the job's range
     batch_factor: Factor = 1.0  #: global batch over that asked for, clipped to the job's range
     core_factor: Factor = 1.0  #: cores per worker over those asked for, rounded up, at least 1
+    #: execution plan of a job that has some: "asked" for, or fastest on other GPUs, or always the "fastest".
+    #: This template is masked for jobs that ask for their fastest.
+    plan: Literal["asked", "fastest"] = "asked"
 
     @property
     def name(self) -> str:
-        """Name of the placement rule and the factors other than 1, such as `pack gpusx2`."""
+        """Name of the placement rule, factors other than 1 and the fastest plan, such as `pack gpusx2`."""
         factors = {"gpus": self.gpu_factor, "batch": self.batch_factor, "cores": self.core_factor}
         scaled = [f"{quantity}x{value:g}" for quantity, value in factors.items() if value != 1.0]
-        return " ".join([self.placement.name, *scaled])
+        return " ".join([self.placement.name, *scaled, *(["fastest"] if self.plan == "fastest" else [])])
 
 
 @checked("action")
