@@ -169,7 +169,7 @@ class AllocatorDriver:
             running_bonus=actions.running_bonus,
         )
         self._type_score_columns: list[int] = []
-        self._class_tables: dict[str, NDArray[np.float64]] = {}
+        self._class_tables: dict[str, Any] = {}
         if isinstance(actions, Weights):
             names = list(JobFeatures.__annotations__)
             columns = np.array([names.index(name) for name in actions.features])
@@ -212,8 +212,8 @@ class AllocatorDriver:
         """Return the allocations, in order, that the scores of a cluster lead to. Changes nothing."""
         tried, plan = copy_state(state), episode.plan
         notes = empty_allocation_plan(tried, 0, plan.estimate_memory.shape[2], True, plan.type_score.shape[2])
-        memory, columns = plan.estimate_memory.copy(), plan.type_score_columns
-        kept = {"estimate_memory": memory, "type_score_columns": columns, **self._class_tables}
+        kept: dict[str, Any] = {"estimate_memory": plan.estimate_memory.copy(), **self._class_tables}
+        kept["type_score_columns"] = plan.type_score_columns
         notes = replace(with_utilities_of(notes, plan), **kept)
         own = replace(episode, plan=notes, scores=episode.scores.copy())
         scores = action

@@ -56,8 +56,9 @@ def options_of(actions: Actions) -> Options:
     unused = pack()
     rows: list[tuple[PlacementRule, tuple[float, ...], int]] = []
     for start_option in actions.starts:
-        factors = (start_option.gpu_factor, start_option.batch_factor, start_option.core_factor)
-        factors += (float(start_option.plan == "fastest"), 0.0, 0.0)
+        fastest = float(start_option.plan == "fastest")
+        scaled = (start_option.gpu_factor, start_option.batch_factor, start_option.core_factor)
+        factors = (*scaled, fastest, 0.0, 0.0)
         kind = REJECT if isinstance(start_option, Reject) else PLACE
         rows.append((start_option.placement, factors, kind))
     if actions.preemptive:
