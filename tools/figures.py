@@ -90,7 +90,7 @@ _MOVED = 5
 #: columns that full tables do not show
 _HIDDEN = (
     *("p95 (s)", "median (s)", "GPUs busy", "fragmented", "blocked", "wall time (s)", "per decision (ms)"),
-    "options",
+    *("options", "late"),
     *(title for title, _, _ in LOSS_COLUMNS),
 )
 #: columns of the folded table of other metrics
