@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import compress
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -45,6 +46,20 @@ class IsolatedJobs(NamedTuple):
         with_scratch = Job.zeros(len(jobs) + 1)
         with_scratch[:-1] = jobs
         return cls(with_scratch, cluster, slowness_table(cluster), performance.physics)
+
+    def on_type(self, gpu_type: str) -> Self:
+        """Return the jobs on the servers of one of `Cluster.distinct_gpu_types`."""
+        those = [kind == gpu_type for kind in self.cluster.gpu_types]
+        gpus, kinds, storage = (
+            tuple(compress(values, those))
+            for values in (
+                self.cluster.gpus_per_server,
+                self.cluster.gpu_types,
+                self.cluster.storage_bytes_per_second,
+            )
+        )
+        part = Cluster(gpus, kinds, storage_bytes_per_second=storage)
+        return self._replace(cluster=part, slowness=slowness_table(part))
 
 
 @kernel
