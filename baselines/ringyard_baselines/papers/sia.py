@@ -18,7 +18,7 @@ from ringyard import (
     PlacementRule,
     SchedulingView,
 )
-from ringyard.checks import Fraction, NonNegative, Positive, PositiveInt, checked
+from ringyard.checks import NonNegative, Positive, PositiveInt, checked
 from ringyard.errors import ConfigurationError
 from ringyard.performance.plan_table import FASTEST
 from ringyard.placement import pack_on_types
@@ -39,9 +39,7 @@ def choose_configurations(
     gpu_type: NDArray[np.int64],
     capacity: NDArray[np.int64],
     fixed: NDArray[np.bool_],
-    gap: float = 0.0,
-    time_limit: float | None = None,
-) -> NDArray[np.int64] | None:
+) -> NDArray[np.int64]:
     """Return [jobs] a configuration of each job, -1 for none, of least total cost.
 
     Args:
@@ -50,40 +48,25 @@ def choose_configurations(
         gpu_type: [configurations] position of their type in `capacity`.
         capacity: [types] number of GPUs.
         fixed: [jobs] whether a job must have a configuration.
-        gap: accepted relative distance from the optimum.
-        time_limit: seconds after which the solver stops. None: it does not.
-
-    Returns:
-        The configurations, or None if the solver found none in time.
     """
     job, configuration = np.nonzero((cost < 0) | (fixed[:, None] & np.isfinite(cost)))
     chosen = np.full(len(cost), -1)
     if not len(job):
         return chosen
-    cheapest = np.argmin(cost, axis=1)
-    wanted = np.unique(job)
-    best = cheapest[wanted]
-    if (np.bincount(gpu_type[best], gpus[wanted, best], len(capacity)) <= capacity).all():
-        chosen[wanted] = best
-        return chosen
-    variable = np.arange(len(job))
     rows = np.concatenate([job, len(cost) + gpu_type[configuration]])
     entries = np.concatenate([np.ones(len(job)), gpus[job, configuration]])
     shape = len(cost) + len(capacity), len(job)
-    matrix = csc_array((entries, (rows, np.concatenate([variable, variable]))), shape=shape)
-    least = np.concatenate([fixed.astype(np.float64), np.zeros(len(capacity))])
+    matrix = csc_array((entries, (rows, np.tile(np.arange(len(job)), 2))), shape=shape)
+    least = np.concatenate([fixed, np.zeros(len(capacity))])
     most = np.concatenate([np.ones(len(cost)), capacity])
     solved = milp(
         cost[job, configuration],
         integrality=np.ones(len(job)),
         bounds=Bounds(0.0, 1.0),
         constraints=LinearConstraint(matrix, least, most),
-        options={"mip_rel_gap": gap} | ({} if time_limit is None else {"time_limit": time_limit}),
+        options={"mip_rel_gap": 0.0, "presolve": False},  # presolving takes longer here
     )
-    if solved.x is None:
-        return None
-    taken = solved.x > 0.5
-    chosen[job[taken]] = configuration[taken]
+    chosen[job[solved.x > 0.5]] = configuration[solved.x > 0.5]
     return chosen
 
 
@@ -129,72 +112,34 @@ class _Profiles:
 
 
 def _place_together(
-    plan: PlacementPlan, rule: PlacementRule, shape: Allocation, servers: int
-) -> Allocation | None:
-    """Place a job by a rule on at most so many servers, and return its allocation, None without room."""
-    found = plan.place(rule, shape.job, shape)
-    if found is not None and len(set(plan.cluster.server_of_gpu[list(found.gpu_ids)])) > servers:
-        plan.release(shape.job)
-        return None
-    return found
-
-
-def _make_room(
     plan: PlacementPlan, rule: PlacementRule, shape: Allocation, servers: int, movable: Sequence[Allocation]
 ) -> tuple[Allocation | None, list[int]]:
-    """Place a job as `_place_together` does once some of the `movable` jobs have left their GPUs.
+    """Place a job by a rule on at most so many servers. If it finds no room, `movable` jobs leave theirs.
 
-    These leave the servers with most free GPUs first, of a server the smallest first, and return if they can.
-
-    Returns:
-        The allocation, None if there is no room anyway, and the rows of the jobs that have left.
+    Those on the servers with most free GPUs leave first, the smallest of a server first. Jobs that left in
+    vain return. Returned are the allocation, None if there is no room anyway, and the jobs that have left.
     """
-    cluster, wanted = plan.cluster, len(shape.gpu_ids)
-    free = plan.free_gpus_per_server
+    server_of_gpu, free = plan.cluster.server_of_gpu, plan.free_gpus_per_server
 
-    def urgency(one: Allocation) -> tuple[bool, int, int, int, int]:
-        there = cluster.server_of_gpu[list(one.gpu_ids)]
-        server = int(there[0])
-        small = servers == 1 and cluster.gpus_per_server[server] < wanted
-        return small or there[-1] != server, -int(free[server]), server, len(there), one.job
+    def urgency(one: Allocation) -> tuple[int, int, int, int]:
+        server = int(server_of_gpu[one.gpu_ids[0]])
+        return -int(free[server]), server, len(one.gpu_ids), one.job
 
-    left, found = list[Allocation](), None
-    for one in sorted(movable, key=urgency):
-        plan.release(one.job)
-        left.append(one)
-        found = _place_together(plan, rule, shape, servers)
-        if found is not None:
+    left, found = list[Allocation](), plan.place(rule, shape.job, shape)
+    for one in [*sorted(movable, key=urgency), None]:
+        if found is not None and len(set(server_of_gpu[list(found.gpu_ids)])) <= servers:
             break
+        plan.release(shape.job)
+        found = None
+        if one is not None:
+            plan.release(one.job)
+            left.append(one)
+            found = plan.place(rule, shape.job, shape)
     return found, [one.job for one in left if not plan.allocate(one)]
 
 
-def _in_order(
-    view: SchedulingView, rule: PlacementRule, stopped: Sequence[int], wanted: Sequence[Allocation]
-) -> list[Allocation]:
-    """Return preemptions and the wanted allocations in an order in which each finds its GPUs free.
-
-    A job that waits for GPUs of a job that waits for its own is preempted and then starts. If nothing would
-    run, a job starts by the rule.
-    """
-    plan = PlacementPlan(view)
-    done = plan.preempt(stopped)
-    held = set(view.running.tolist()) - set(stopped)
-    while wanted:
-        later = list[Allocation]()
-        for one in wanted:
-            fits = plan.reallocate(one) if one.job in held else plan.allocate(one)
-            (done if fits else later).append(one)
-        if len(later) == len(wanted):
-            first = next((one.job for one in later if one.job in held), None)
-            if first is None:
-                break
-            done += plan.preempt([first])
-            held.remove(first)
-        wanted = later
-    return work_conserving(view, plan, rule, None, done)
-
-
 @checked("sia")
+@dataclass(eq=False)
 class Sia(Scheduler):
     """Sia of Jayaram Subramanya et al. (SOSP 2023): each round an integer program gives GPUs to all jobs.
 
@@ -202,30 +147,21 @@ class Sia(Scheduler):
     normalised goodputs to the power p, with `unallocated` for each job that gets none, is least (p < 0) or
     largest (p > 0).
 
-    FOUND (public code): rounds of 60 s, p = -0.5, 1.1 for a job without GPUs, a gap of 1e-4. Configurations
-    are powers of two in a server and multiples of whole servers. A job's least goodput counts as its fewest
-    GPUs. Values are rounded to two decimals and at most 3000. A running job's other configurations count (age
-    - seconds lost in restarts) / (age + seconds of a restart) times, if it is older than a restart. A job
-    begins on its fewest GPUs and at most doubles the most that it has held, up to 64. It is not changed while
-    it restarts. Rigid jobs have one number of GPUs on each type. Jobs that keep their configuration keep
-    their place, and the smallest of them leave a server where a larger job finds none otherwise. `lambda_a`
-    (a penalty for changes) is set in the public code, but not used.
+    FOUND (public code): rounds of 60 s, p = -0.5, 1.1 for a job without GPUs. Configurations are powers of
+    two in a server and multiples of whole servers. A job's least goodput counts as its fewest GPUs. Values
+    are rounded to two decimals and at most 3000. A running job's other configurations count (age - seconds
+    lost in restarts) / (age + seconds of a restart) times, once it is older than a restart. A job begins on
+    its fewest GPUs, and at most doubles the most that it has held, up to 64. It does not change while it
+    restarts. Rigid jobs have one number of GPUs on each type. Jobs that keep their configuration keep their
+    place, unless another finds no room on as few servers as hold it. A penalty for changes, `lambda_a`, is
+    set in the public code and not used.
 
-    Not as published: goodputs come from profiles, also of types on which a job has not yet run. A job with
-    execution plans has the fastest plan on each number of GPUs. Seconds of a restart are those of a resize in
-    the simulated cluster (30 s and more in the public code). The solver is HiGHS in place of CBC. Assumed: an
-    elastic job in whose range there is no configuration has the number of GPUs that it asks for. A job that
-    needs GPUs of several types starts when the placement rule finds room, and then stays.
-
-    Args:
-        placement: where jobs go in a cluster with one GPU type, or where GPUs of their type lack cores. Of
-            several types each is packed (`pack_on_types`).
-        round_seconds: seconds between two programs.
-        power: p, -100 to 100, not 0.
-        unallocated: lambda, what a job without GPUs counts.
-        max_gpus: largest number of GPUs of a job, unless it requests more.
-        gap: accepted relative distance from the optimum.
-        time_limit: seconds after which the solver stops. Results then depend on the machine. None: no limit.
+    Not as published: goodputs come from profiles, also for types on which a job has not yet run. The solver
+    is HiGHS, and the optimum is exact (CBC, within 1e-4). A restart costs what a resize costs in the
+    simulated cluster (25 to 250 s by model in the public code). Jobs with execution plans run in the fastest.
+    Assumed: ties are broken as `tie_break` says. An elastic job with no configuration in its range has the
+    GPUs that it asks for. A job that needs GPUs of several types starts where `placement` finds room, and
+    stays.
 
     Raises:
         ConfigurationError: power is 0.
@@ -235,21 +171,19 @@ class Sia(Scheduler):
     observability = Observability.SIZES | Observability.SPEEDS
     capabilities = Capabilities.PREEMPT | Capabilities.RESIZE
 
-    def __init__(
-        self,
-        placement: PlacementRule,
-        round_seconds: Positive = 60.0,
-        power: Annotated[float, "[-100, 100]"] = -0.5,
-        unallocated: NonNegative = 1.1,
-        max_gpus: PositiveInt = 64,
-        gap: Fraction = 1e-4,
-        time_limit: Positive | None = None,
-    ) -> None:
-        if power == 0:
+    #: where jobs go if all GPUs are of one type, or if servers lack other resources. Of several types each is
+    #: packed (`pack_on_types`).
+    placement: PlacementRule
+    round_seconds: Positive = 60.0  #: length of a round in seconds
+    power: Annotated[float, "[-100, 100]"] = -0.5  #: p, not 0
+    unallocated: NonNegative = 1.1  #: lambda, what a job without GPUs counts
+    #: what a change of a job counts, and the last job in order of submission over the first. Assumption.
+    tie_break: NonNegative = 1e-4
+    max_gpus: PositiveInt = 64  #: largest number of GPUs of a job, unless it requests more
+
+    def __post_init__(self) -> None:
+        if self.power == 0:
             raise ConfigurationError("sia.power is 0; expected in [-100, 0) or (0, 100]")
-        self.placement, self.round_seconds = placement, round_seconds
-        self._power, self._unallocated, self._max_gpus = power, unallocated, max_gpus
-        self._gap, self._time_limit = gap, time_limit
 
     def reset(self, cluster: Cluster, jobs: JobTable, rng: np.random.Generator) -> None:
         """Forget profiles and sizes (`cluster`, `jobs`, `rng`: see `Scheduler.reset`)."""
@@ -264,100 +198,91 @@ class Sia(Scheduler):
         """Solve the program and place the jobs when a round begins, or when no job runs."""
         if not self._slots.begins(view) and len(view.running):
             return []
-        if self._profiles is None:
-            self._profiles = _Profiles.of_view(view, self._max_gpus)
-        known, jobs, type_of_gpu = self._profiles, view.gpu_jobs, view.type_of_gpu
+        known = self._profiles = self._profiles or _Profiles.of_view(view, self.max_gpus)
+        jobs = view.gpu_jobs
+        held = {job: view.allocation_of(job) for job in jobs.tolist() if view.gpus_of(job)}
+        typed = np.any(known.goodput[jobs] > 0, axis=1)
+        chosen, stays = self._choose(view, known, jobs, held, typed)
+        types, type_of_gpu, plan = known.gpu_type, view.type_of_gpu, PlacementPlan(view)
+        allocations = plan.preempt([job for job in held if job not in chosen and job not in stays])
+        queue = chosen.keys() - stays.keys()
+
+        def order(job: int) -> tuple[bool, int, int]:
+            """Jobs that shrink come first, then those with most GPUs."""
+            size = int(known.gpus[job, chosen[job]])
+            return job not in held or size > len(held[job].gpu_ids), -size, job
+
+        while queue:
+            job = min(queue, key=order)
+            queue.remove(job)
+            column = chosen[job]
+            gpus = tuple(range(known.gpus[job, column]))
+            shape = Allocation(job, gpus, batch_size=float(known.batch[job, column]), plan=FASTEST)
+            rule, servers = self._rules[types[column]], int(known.servers[job, column])
+            others = held.keys() & (queue | {one for one in stays if stays[one]})
+            movable = [held[one] for one in others if type_of_gpu[held[one].gpu_ids[0]] == types[column]]
+            plan.release(job)
+            found, left = _place_together(plan, rule, shape, servers, movable)
+            allocations += [Allocation(one) for one in left]
+            for one in left:
+                del held[one]
+            queue |= set(left)
+            if found is None:
+                found = plan.place(rule, job, shape) or plan.place(self.placement, job, shape)
+            if found is not None:
+                allocations.append(found)
+            elif job in held:
+                plan.allocate(held[job])
+        allocations += plan.start(self.placement, [job for job in jobs[~typed].tolist() if job not in held])
+        allocations += start_cpu_jobs(view, plan, self.placement)
+        return work_conserving(view, plan, self.placement, None, allocations)
+
+    def _choose(
+        self,
+        view: SchedulingView,
+        known: _Profiles,
+        jobs: NDArray[np.int64],
+        held: dict[int, Allocation],
+        typed: NDArray[np.bool_],
+    ) -> tuple[dict[int, int], dict[int, bool]]:
+        """Return {job: configuration} of the program, and {job that keeps its GPUs: whether it may move}.
+
+        `held` are the allocations of `jobs` [n]. Those that are not `typed` [n] need GPUs of several types.
+        """
+        type_of_gpu, rows, seen = view.type_of_gpu, np.arange(len(jobs)), view.select(jobs)
         up = np.repeat(view.servers_up, view.cluster.gpus_per_server)
         capacity = np.bincount(type_of_gpu[up], minlength=len(self._rules))
-        typed = (known.goodput[jobs] > 0).any(axis=1)
+        goodput, gpus = known.goodput[jobs], known.gpus[jobs]
         present = np.full(len(jobs), -1)  # configurations
-        for i in np.flatnonzero(np.isin(jobs, view.running)).tolist():
-            row, kinds = jobs[i], type_of_gpu[list(view.gpus_of(jobs[i]))]
-            self._most_held[row] = max(self._most_held[row], len(kinds))
-            same = (known.goodput[row] > 0) & (known.gpus[row] == len(kinds)) & (known.gpu_type == kinds[0])
+        for i in np.flatnonzero(np.isin(jobs, [*held])).tolist():
+            kinds = type_of_gpu[list(held[int(jobs[i])].gpu_ids)]
+            self._most_held[jobs[i]] = max(self._most_held[jobs[i]], len(kinds))
+            same = (goodput[i] > 0) & (gpus[i] == len(kinds)) & (known.gpu_type == kinds[0])
             if not typed[i]:
                 capacity -= np.bincount(kinds, minlength=len(capacity))
             elif same.any() and (kinds == kinds[0]).all():
                 present[i] = np.argmax(same)
-        cost, restarts = self._cost(view, known, jobs, present)
-        solved = choose_configurations(
-            cost, known.gpus[jobs], known.gpu_type, capacity, restarts, self._gap, self._time_limit
-        )
-        chosen = present if solved is None else solved
-        keeps = (chosen == present) & (present >= 0)
-        targets = {int(job): int(column) for job, column in zip(jobs, chosen, strict=True) if column >= 0}
-        stays = {int(job): not fixed for job, fixed in zip(jobs[keeps], restarts[keeps], strict=True)}
-        stays |= {int(job): False for job in jobs[~typed] if view.gpus_of(job)}
-        return self._place(view, known, targets, stays, jobs[~typed].tolist())
-
-    def _cost(
-        self, view: SchedulingView, known: _Profiles, jobs: NDArray[np.int64], present: NDArray[np.int64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Return [n, configurations] costs over those of no GPUs, and [n] whether a job restarts now."""
-        seen, rows = view.select(jobs), np.arange(len(jobs))
-        runs = present >= 0
-        again = seen.column("resize_seconds")
-        age = view.now - seen.column("submit_seconds")
+        again, age = seen.column("resize_seconds"), view.now - seen.column("submit_seconds")
         lost = seen.column("num_preemptions") * seen.column("restart_seconds")
         lost = lost + seen.column("num_resizes") * again
         factor = np.maximum(age - lost, 0.0) / np.maximum(age + again, 1e-9)
-        factor = np.where(age < again, 1.0, factor)
-        goodput, gpus = known.goodput[jobs], known.gpus[jobs]
-        scaled = np.where(runs[:, None], factor[:, None] * goodput, goodput)
-        scaled[rows[runs], present[runs]] = goodput[rows[runs], present[runs]]
+        factor[(age < again) | (present < 0)] = 1.0
+        scaled = factor[:, None] * goodput
+        runs = rows[present >= 0]
+        scaled[runs, present[runs]] = goodput[runs, present[runs]]
         possible = goodput > 0
-        fewest = np.empty_like(gpus)
-        for kind in range(len(self._rules)):
-            those = known.gpu_type == kind
-            sizes = np.where(possible[:, those], gpus[:, those], _MOST)
-            fewest[:, those] = sizes.min(axis=1, keepdims=True)
+        fewest = np.where(possible, gpus, _MOST).min(axis=1, keepdims=True)
         possible &= gpus <= np.maximum(_GROWTH * self._most_held[jobs][:, None], fewest)
-        fixed = runs & (seen.column("pause_ends_seconds") > view.now)
-        possible[fixed] = False
-        possible[rows[fixed], present[fixed]] = True
+        restarts = (present >= 0) & (seen.column("pause_ends_seconds") > view.now)
+        possible[restarts] = np.arange(gpus.shape[1]) == present[restarts, None]
         with np.errstate(divide="ignore"):
-            values = np.round(np.minimum(scaled**self._power, _LARGEST_VALUE), _DECIMALS)
-        signed = values if self._power < 0 else -values
-        return np.where(possible, signed - self._unallocated, np.inf), fixed
-
-    def _place(
-        self,
-        view: SchedulingView,
-        known: _Profiles,
-        targets: dict[int, int],
-        stays: dict[int, bool],
-        untyped: Sequence[int],
-    ) -> list[Allocation]:
-        """Return the allocations that give jobs their configurations, the one with most GPUs placed first.
-
-        `targets` is {job: configuration}. `stays` has the running jobs that keep their GPUs, and whether they
-        may make room for others. `untyped` jobs need GPUs of several types.
-        """
-        plan, types, goal = PlacementPlan(view), known.gpu_type, list[Allocation]()
-        now = {job: view.allocation_of(job) for job in view.running.tolist() if view.gpus_of(job)}
-        for job in now.keys() - stays.keys():
-            plan.release(job)
-        queue = targets.keys() - stays.keys()
-        while queue:
-            job = min(queue, key=lambda one: (-known.gpus[one, targets[one]], one))
-            queue.remove(job)
-            column = targets[job]
-            gpus = tuple(range(known.gpus[job, column]))
-            shape = Allocation(job, gpus, batch_size=float(known.batch[job, column]), plan=FASTEST)
-            rule, servers = self._rules[types[column]], int(known.servers[job, column])
-            found = _place_together(plan, rule, shape, servers)
-            if found is None:
-                movable = [one for one in stays if stays[one] and types[targets[one]] == types[column]]
-                found, left = _make_room(plan, rule, shape, servers, [now[one] for one in movable])
-                queue |= set(left)
-                stays = {one: moves for one, moves in stays.items() if one not in left}
-            if found is None:
-                found = plan.place(rule, job, shape) or plan.place(self.placement, job, shape)
-            if found is None and job in now and plan.allocate(now[job]):
-                found = now[job]
-            goal += [found] if found else []
-        goal += plan.start(self.placement, [job for job in untyped if job not in stays])
-        goal += start_cpu_jobs(view, plan, self.placement)
-        del plan  # the next one reuses its copy of the state
-        stopped = sorted(now.keys() - stays.keys() - {one.job for one in goal})
-        return _in_order(view, self.placement, stopped, goal)
+            values = np.round(np.minimum(scaled**self.power, _LARGEST_VALUE), _DECIMALS)
+        cost = (values if self.power < 0 else -values) - self.unallocated
+        cost += self.tie_break * (rows / len(rows))[:, None]
+        cost[runs, present[runs]] -= self.tie_break
+        cost[~possible] = np.inf
+        chosen = choose_configurations(cost, gpus, known.gpu_type, capacity, restarts)
+        keeps = (chosen == present) & (present >= 0)
+        stays = dict(zip(jobs[keeps].tolist(), (~restarts[keeps]).tolist(), strict=True))
+        stays |= {job: False for job in jobs[~typed].tolist() if job in held}
+        return {int(jobs[i]): int(chosen[i]) for i in np.flatnonzero(chosen >= 0)}, stays

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import compress
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -49,16 +48,11 @@ class IsolatedJobs(NamedTuple):
 
     def on_type(self, gpu_type: str) -> Self:
         """Return the jobs on the servers of one of `Cluster.distinct_gpu_types`."""
-        those = [kind == gpu_type for kind in self.cluster.gpu_types]
-        gpus, kinds, storage = (
-            tuple(compress(values, those))
-            for values in (
-                self.cluster.gpus_per_server,
-                self.cluster.gpu_types,
-                self.cluster.storage_bytes_per_second,
-            )
-        )
-        part = Cluster(gpus, kinds, storage_bytes_per_second=storage)
+        full = self.cluster
+        here = [s for s, kind in enumerate(full.gpu_types) if kind == gpu_type]
+        storage = [full.storage_bytes_per_second[s] for s in here if full.storage_bytes_per_second]
+        gpus = tuple(full.gpus_per_server[s] for s in here)
+        part = Cluster(gpus, (gpu_type,) * len(here), storage_bytes_per_second=tuple(storage))
         return self._replace(cluster=part, slowness=slowness_table(part))
 
 
