@@ -50,9 +50,9 @@ class IsolatedJobs(NamedTuple):
         """Return the jobs on the servers of one of `Cluster.distinct_gpu_types`."""
         full = self.cluster
         here = [s for s, kind in enumerate(full.gpu_types) if kind == gpu_type]
-        storage = [full.storage_bytes_per_second[s] for s in here if full.storage_bytes_per_second]
         gpus = tuple(full.gpus_per_server[s] for s in here)
-        part = Cluster(gpus, (gpu_type,) * len(here), storage_bytes_per_second=tuple(storage))
+        storage = full.storage_bytes_per_second and tuple(full.storage_bytes_per_second[s] for s in here)
+        part = Cluster(gpus, (gpu_type,) * len(here), storage_bytes_per_second=storage)
         return self._replace(cluster=part, slowness=slowness_table(part))
 
 
