@@ -15,7 +15,7 @@ from tools.zoo.recipes import World
 BLIND_STARTS = {"fifo_backfill", "fifo", "random", "burst_sharing", "interference_aware"}
 BLIND = BLIND_STARTS | {
     "las", "tiresias", "e_tiresias", "gittins", "gandiva", "gavel", "drf", "coda", "smallest_first",
-    "elastic_dp", "pollux", "optimus", "ones", "morphling",
+    "elastic_dp", "pollux", "optimus", "ones", "morphling", "sia",
 }  # fmt: skip
 STARTS = BLIND_STARTS | {"sjf", "smallest_work", "easy", "sjf_bco", "sjf_bsbf", "ada_srsf"}
 
