@@ -86,7 +86,7 @@ WORDS_OF = {
 WITH = {
     "scores": {"observation": "live_jobs"},
     "scores_attained": {"observation": "live_jobs_attained"},
-    "scores_hazard": {"observation": "live_jobs_attained"},
+    "scores_hazard": {"observation": "live_jobs_estimated"},
     "scores_start": {"observation": "live_jobs"},
     "scores_start_attained": {"observation": "live_jobs_attained"},
     "job_scores": {"observation": "live_jobs"},
@@ -95,6 +95,7 @@ WITH = {
     "live_jobs": {"action": "scores"},
     "live_job_summary": {"action": "weights"},
     "live_jobs_attained": {"action": "scores_attained"},
+    "live_jobs_estimated": {"action": "scores_hazard"},
 }
 
 

@@ -91,6 +91,7 @@ class Equal:
 
 
 def test_an_agent_knows_the_past_of_tenants_as_the_allocator_does():
+    """With equal scores it decides as `allocator_hazard` does, however it is run."""
     whole = replace(experiment("tenants"), cluster=Cluster.homogeneous(4, 4))
     jobs = whole.workload.sample(whole.cluster, np.random.default_rng(5)).rows(slice(0, 80))
     assert len(jobs.past.run_seconds) == 2000
@@ -107,6 +108,22 @@ def test_an_agent_knows_the_past_of_tenants_as_the_allocator_does():
     sim = Simulator(whole.cluster, jobs, whole.performance, whole.restart)
     run(sim, AllocatingScheduler(Allocator(0.75, estimate=attained())), np.random.default_rng(0))
     assert sim.state.jobs["end_seconds"][0, :-1].tolist() != ends[0]
+
+
+@pytest.mark.parametrize("rounds", [None, 200.0])
+def test_an_agent_sees_what_the_allocator_estimates_however_it_is_run(rounds):
+    world = replace(experiment("tenants"), cluster=Cluster.homogeneous(4, 4), num_workloads=1)
+    jobs = world.workload.sample(world.cluster, np.random.default_rng(5)).rows(slice(0, 80))
+    world = replace(world, workload=_Table(jobs), actions=replace(world.actions, round_seconds=rounds))
+    batch = ClusterBatch(world, 1)
+    episode_metrics(Weighing(), batch)
+    for compiled in (True, False):
+        agent = AgentScheduler(Weighing(), world.observation, world.actions)
+        assert agent.observability & Observability.HISTORY
+        sim = Simulator(world.cluster, jobs, world.performance, world.restart, agent.round_seconds)
+        run(sim, agent, np.random.default_rng(0), compiled)
+        ends = sim.state.jobs["end_seconds"][0, :-1].tolist()
+        assert ends == batch.state.jobs["end_seconds"][0, : len(jobs)].tolist(), compiled
 
 
 def test_a_network_scores_all_live_jobs_however_few_its_training_showed():

@@ -149,6 +149,25 @@ def test_who_scores_more_runs_first(scores, order):
     assert np.argsort(batch.state.jobs["end_seconds"][0, :-1]).tolist() == list(order)
 
 
+def test_the_time_left_of_jobs_is_what_the_allocator_estimates():
+    """Of the environment with tenants: those that are not predictable too, and at the present."""
+    world = replace(experiment("tenants"), num_workloads=1)
+    batch, rng = ClusterBatch(world, 1), np.random.default_rng(1)
+    batch.reset(np.array([0]), np.array([0]))
+    estimate, memory, seen = world.actions.allocator.estimate, batch.workload_cache.estimate_memory(0), set()
+    for _ in range(150):
+        live = live_rows(batch.state)
+        out = np.zeros(world.workload.num_jobs)
+        estimate.seconds(batch.state, 0, estimate.parameters, memory, out)
+        features = batch.split(batch.observations)["jobs"][0].reshape(400, -1)[: len(live)]
+        assert features[:, LEFT] == pytest.approx((np.log1p(out[live]) - 6) / 2.5, rel=1e-5)
+        assert (np.argsort(np.argsort(out[live], kind="stable")) / len(live)) == pytest.approx(features[:, RANK])
+        seen |= set(live.tolist())
+        batch.step(rng.uniform(-0.2, 0.2, (1, 400)).astype(np.float32))
+    assert len(seen) > 50
+    assert not batch.state.jobs["predictable"][0, sorted(seen)].any()
+
+
 @pytest.mark.parametrize("liked", [0, 1])
 def test_a_job_goes_to_the_gpu_type_that_its_scores_like(liked):
     cluster = Cluster.of_groups(

@@ -161,12 +161,15 @@ class AgentScheduler(Scheduler):
         events = state.clusters["num_decisions"][0]
         allocations: list[Allocation] = []
         batch = self._attach(state, performance)
+        memory = batch.episode.plan.estimate_memory[:1]
+        if self.observation.estimates:  # it has taken its notes; the step takes those of the next event
+            memory = memory.copy()
         while not batch.done[0] and state.clusters["num_decisions"][0] == events:
             action = self._choose(batch)
             allocations += batch.allocations(0, action[0])
             batch.step(action)  # also without allocations: the allocator's estimate takes notes
-        if isinstance(self.actions, AllocatorActions):
-            self._memory = batch.episode.plan.estimate_memory[0]
+            if isinstance(self.actions, AllocatorActions):
+                self._memory = memory[0]
         return allocations
 
     def _attach(self, state: State, performance: PerformanceModel) -> ClusterBatch:

@@ -36,22 +36,30 @@ def _preemption_seconds(job: Job, config: AllocatorConfig) -> float:
 
 
 @linked_kernel
-def set_weights(state: State, b: int, plan: AllocationPlan, config: AllocatorConfig) -> None:
-    """Compute `seconds_left` and `weight` of live jobs: seconds left ** -gamma * exp(score_scale * score).
-
-    Seconds left of running jobs count `running_factor` times. Those of preempted or failed jobs include the
-    pause of their next start. An estimate that is negative or not finite raises a PluginError.
-    """
+def estimate_seconds_left(state: State, b: int, plan: AllocationPlan, config: AllocatorConfig) -> None:
+    """Write `seconds_left` of live jobs. An estimate that is negative or not finite raises a PluginError."""
     estimate = config.estimate
     estimate.seconds(state, b, estimate.parameters, plan.estimate_memory[b], plan.seconds_left[b])
     for i in range(num_live(state, b)):
         j = live_job(state, b, i)
-        job = state.jobs[b, j]
         left = plan.seconds_left[b, j]
         if not 0.0 <= left < np.inf:
             now = state.clusters[b].now
             raise_plugin_error(_NO_TIME, function_address(config.estimate.seconds), j, left, 0.0, now)
-        left = max(left, _LEAST_SECONDS)
+
+
+@linked_kernel
+def set_weights(state: State, b: int, plan: AllocationPlan, config: AllocatorConfig) -> None:
+    """Compute `seconds_left` and `weight` of live jobs: seconds left ** -gamma * exp(score_scale * score).
+
+    Seconds left of running jobs count `running_factor` times. Those of preempted or failed jobs include the
+    pause of their next start.
+    """
+    estimate_seconds_left(state, b, plan, config)
+    for i in range(num_live(state, b)):
+        j = live_job(state, b, i)
+        job = state.jobs[b, j]
+        left = max(plan.seconds_left[b, j], _LEAST_SECONDS)
         if job.status != JobStatus.RUNNING and job.num_preemptions + job.num_failures > 0:
             left += restart_pause(job, to_int(job.asked_gpus))
         plan.seconds_left[b, j] = left

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Self
 
 import gymnasium
@@ -91,7 +92,7 @@ class ClusterBatch:
         driver, physics = self._driver, config.performance.physics
         write, parameters = observation.write, observation.parameters
         discount = -1.0 if config.reward.shaping is None else float(config.reward.shaping)
-        decode, actions = driver.decode, driver.config
+        decode, actions = driver.decode, replace(driver.config, shows_estimates=observation.estimates)
         self._step_config = StepConfig(decode, actions, write, parameters, physics, limit, discount)
         #: record with the blocks of an observation row as fields
         lengths = observation.lengths(config.cluster, config.actions)

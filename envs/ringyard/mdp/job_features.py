@@ -19,7 +19,8 @@ class JobFeatures(Record):
     time_left: Annotated[
         f4,
         Feature(
-            "(ln(1 + predicted isolated time left with what it asks for) - 6) / 2.5, 0 if not predictable",
+            "(ln(1 + predicted or estimated isolated time left with what it asks for) - 6) / 2.5, at most 10,"
+            " 0 if neither",
             "s",
         ),
     ]
@@ -108,16 +109,28 @@ def write_assumed_seconds(state: State, episode: Episode, b: int) -> None:
 
 
 @kernel
+def _write_seconds_left(episode: Episode, b: int, i: int, seconds: float, out: JobFeatures) -> None:
+    episode.left[b, i] = seconds
+    out.time_left = min((np.log1p(seconds) - 6.0) / 2.5, _LARGEST)
+
+
+@kernel
 def write_predicted_seconds(state: State, episode: Episode, b: int, jobs: Records1[JobFeatures]) -> None:
     """Write the predicted isolated seconds left of predictable jobs to `episode` and `jobs`."""
     now = state.clusters[b].now
     for i in range(num_shown(episode, b)):
         job = state.jobs[b, episode.live[b, i]]
         if job.predictable != 0:
-            left = predicted_iterations(job, now) * job.isolated_iteration_seconds
-            episode.left[b, i] = left
-            jobs[i].time_left = (np.log1p(left) - 6.0) / 2.5
+            seconds = predicted_iterations(job, now) * job.isolated_iteration_seconds
+            _write_seconds_left(episode, b, i, seconds, jobs[i])
             jobs[i].predictable = 1.0
+
+
+@kernel
+def write_estimated_seconds(episode: Episode, b: int, jobs: Records1[JobFeatures]) -> None:
+    """Write the allocator's estimates of the isolated seconds left to `episode` and `jobs`."""
+    for i in range(num_shown(episode, b)):
+        _write_seconds_left(episode, b, i, episode.plan.seconds_left[b, episode.live[b, i]], jobs[i])
 
 
 @kernel

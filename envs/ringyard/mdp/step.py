@@ -63,6 +63,7 @@ class ActionConfig:
     weighted: IntVector = field(default_factory=lambda: np.zeros(0, np.int64))
     scale: float = 1.0  #: factor of the weights
     running_bonus: float = 0.0  #: added to the scores of running jobs
+    shows_estimates: bool = False  #: whether observations show the allocator's estimates
 
 
 @interface

@@ -15,6 +15,7 @@ from ringyard.allocator import (
     with_utilities_of,
     write_utilities,
 )
+from ringyard.allocator.target_sizes import estimate_seconds_left
 from ringyard.cluster import Cluster
 from ringyard.compiled import BoolVector, Float32Vector, implements, kernel, take_rows, to_int
 from ringyard.errors import ActionError
@@ -138,6 +139,8 @@ def _decode(
         mask[i] = weighted or i < episode.num_live[b]
     if weighted:
         _write_features(state, episode, b)
+    if config.shows_estimates:
+        estimate_seconds_left(state, b, episode.plan, config.allocators[0])
     return end
 
 

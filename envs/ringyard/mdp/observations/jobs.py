@@ -22,6 +22,7 @@ from ringyard.mdp.job_features import (
     JobFeatures,
     num_shown,
     write_assumed_seconds,
+    write_estimated_seconds,
     write_job_features,
     write_predicted_seconds,
 )
@@ -101,6 +102,16 @@ def _live_jobs_without_predictions(
 
 
 @implements(Observe)
+def _live_jobs_with_estimates(
+    state: State, episode: Episode, b: int, num_running: int, parameters: FloatVector, out: Float32Vector
+) -> None:
+    out[:] = 0.0
+    jobs, rest = take_rows(out, len(episode.left[b]), JobFeatures)
+    write_estimated_seconds(episode, b, jobs)
+    _write(state, episode, b, jobs, rest)
+
+
+@implements(Observe)
 def _live_job_summary(
     state: State, episode: Episode, b: int, num_running: int, parameters: FloatVector, out: Float32Vector
 ) -> None:
@@ -132,7 +143,7 @@ def live_job_summary(flat: bool = True) -> Observation:
     return Observation(_live_job_summary, blocks, flat, _OBSERVABILITY | Observability.PREDICTIONS)
 
 
-def live_jobs(flat: bool = False, predictions: bool = True) -> Observation:
+def live_jobs(flat: bool = False, predictions: bool = True, estimates: bool = False) -> Observation:
     """Create the observation for `Scores`: all jobs that get a score, in their order, and cluster totals.
 
     docs/observations.md has the table of features.
@@ -141,7 +152,11 @@ def live_jobs(flat: bool = False, predictions: bool = True) -> Observation:
         flat: one Box row (for an MLP) instead of a Dict of blocks (for a policy over sets of jobs).
         predictions: whether predictions of the jobs' remaining time are shown. Without them no job is
             predictable.
+        estimates: whether the time left is the estimate of the allocator that `Scores` has, also of jobs that
+            are not predictable, in place of predictions. It shows what the allocator may see.
     """
+    if estimates:
+        return Observation(_live_jobs_with_estimates, _BLOCKS, flat, _OBSERVABILITY, estimates=True)
     if predictions:
         return Observation(_live_jobs, _BLOCKS, flat, _OBSERVABILITY | Observability.PREDICTIONS)
     return Observation(_live_jobs_without_predictions, _BLOCKS, flat, _OBSERVABILITY)

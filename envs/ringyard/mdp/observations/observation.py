@@ -129,6 +129,8 @@ class Observation:
     observability: Observability  #: what it shows of jobs, besides arrivals and the present
     #: [parameters] numbers that `write` reads
     parameters: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+    #: whether `AllocationPlan.seconds_left` has the estimates of the present when `write` is called
+    estimates: bool = False
 
     def __post_init__(self) -> None:
         check_reads(self.write, self.observability, "the observation")
