@@ -135,12 +135,12 @@ def test_features_are_what_slow_python_counts_and_jobs_are_judged_when_something
         over |= set(new)
         live = {j for j in range(80) if records["status"][j] in (1, 2)}
         scheduler.step(sim)
-        seen = latest_features(scheduler.estimate_memory)
+        rows, ages, written = latest_features(scheduler.estimate_memory)
         groups = [{(facts[j][c], bucket(facts[j][2])) for j in new} for c in (0, 1)]
         news = {j for j in live if all((facts[j][c], bucket(facts[j][2])) in groups[c] for c in (0, 1))}
-        assert set(seen.rows.tolist()) == news | (live - judged)
+        assert set(rows.tolist()) == news | (live - judged)
         judged |= live
-        for row, age, features in zip(seen.rows.tolist(), seen.ages, seen.features, strict=True):
+        for row, age, features in zip(rows.tolist(), ages, written, strict=True):
             assert age == facts[row][3]
             expected = slow_features(ended, facts, over, live, row)
             assert features == pytest.approx(expected, abs=1e-7), dict(
@@ -166,9 +166,8 @@ def test_seconds_left_are_the_inverse_of_the_gittins_index(rng):
     sim, scheduler = watched(drawn_jobs(rng), network)
     while sim.now < 800.0:
         scheduler.step(sim)
-    for row, features in zip(
-        *(getattr(latest_features(scheduler.estimate_memory), n) for n in ("rows", "features")), strict=True
-    ):
+    rows, _, written = latest_features(scheduler.estimate_memory)
+    for row, features in zip(rows, written, strict=True):
         for a in (0, 5, 11, 23):
             assert _left(scheduler.estimate_memory, row, EDGES[a]) == pytest.approx(
                 slow_left(features, network, a)
@@ -216,7 +215,7 @@ def test_nothing_of_the_future_is_known(rng):
     for name in times:
         assert np.array_equal(first.state.jobs[name][0, :-1], second.state.jobs[name][0, :-1], equal_nan=True)
     assert np.array_equal(
-        latest_features(scheduler.estimate_memory).features, latest_features(again.estimate_memory).features
+        latest_features(scheduler.estimate_memory)[2], latest_features(again.estimate_memory)[2]
     )
     observability = SurvivalEstimate(drawn_network(1)).observability
     assert observability == Observability.SIZES | Observability.ATTAINED_SERVICE | Observability.HISTORY

@@ -24,7 +24,7 @@ from ringyard_agents.predictors.hazard_file import KIND
 from ringyard_baselines.policies.least_estimated import LeastEstimated
 from ringyard_baselines.tools import tenants
 from ringyard_baselines.tools.survival import CLIP, LOG_RATES, PARAMETERS, SurvivalEstimate
-from ringyard_baselines.tools.tenants import BINS, FEATURES, RUN_TIME_FEATURES
+from ringyard_baselines.tools.tenants import BINS, FEATURE_NAMES, FEATURES
 
 _LATER_SAMPLES = 0.02  # share kept of a job's samples after the first, which are many
 _EQUAL_RATES = -2.0  # log rate in every bin, with which the shortest attained service runs first
@@ -35,6 +35,8 @@ _MIN_END = 0.01  # bins
 _WEIGHT_DECAY = 0.01
 _EVALUATE_EVERY = 25  # steps
 _MIN_DEVIATION = 1e-3  # features that vary less are left out
+#: [FEATURES] whether the feature is a run time in bins
+_RUN_TIME_FEATURES = np.array([name.startswith(("quick mean", "mean")) for name in FEATURE_NAMES])
 
 
 class JobSamples(NamedTuple):
@@ -78,6 +80,14 @@ def marginal_rates(samples: JobSamples) -> NDArray[np.float64]:
     return np.log((ended + 0.5) / (samples.weights @ exposure + 1.0))
 
 
+def write_hazard_network(
+    file: Path, network: Mapping[str, NDArray[np.float64]], facts: Mapping[str, Any]
+) -> None:
+    """Write {name: array} of `ringyard_baselines.tools.survival.PARAMETERS`, with JSON facts of the fit."""
+    arrays = {name: np.asarray(array, dtype=np.float32) for name, array in network.items()}
+    Checkpoint(arrays, {"kind": KIND, **facts}).write(file)
+
+
 def collect_samples(
     environments: Sequence[Mapping[str, Any]], windows: Sequence[int], seed: int
 ) -> JobSamples:
@@ -94,10 +104,10 @@ def _simulate(environment: Mapping[str, Any], window: int, seed: int) -> JobSamp
     parts = []
     while not sim.done:
         scheduler.step(sim)
-        latest = tenants.latest_features(scheduler.estimate_memory)
-        chosen = ~sampled[latest.rows] | (rng.random(len(latest.rows)) < _LATER_SAMPLES)
-        parts.append([column[chosen] for column in latest])
-        sampled[latest.rows] = True
+        rows, ages, features = tenants.latest_features(scheduler.estimate_memory)
+        chosen = ~sampled[rows] | (rng.random(len(rows)) < _LATER_SAMPLES)
+        parts.append([rows[chosen], ages[chosen], features[chosen]])
+        sampled[rows] = True
     rows, ages, features = (np.concatenate(column) for column in zip(*parts, strict=True))
     features[:, missing_features(sim.jobs)] = 0.0
     ends = sim.state.jobs["run_seconds"][0, rows]
@@ -153,7 +163,7 @@ def _draw_batch(sample: JobSamples, generator: torch.Generator) -> JobSamples:
     shifted = (ends + _SHIFT * torch.randn(_BATCH, generator=generator)).clamp(_MIN_END, BINS - 1e-3)
     shift = shifted - ends
     ages = torch.where(ages > 0.0, torch.minimum((ages + shift).clamp_min(0.0), shifted), 0.0)
-    return JobSamples(features + shift[:, None] * torch.as_tensor(RUN_TIME_FEATURES), ages, shifted, weights)
+    return JobSamples(features + shift[:, None] * torch.as_tensor(_RUN_TIME_FEATURES), ages, shifted, weights)
 
 
 def _losses(network: _Network, sample: JobSamples, noise: torch.Tensor | float = 0.0) -> torch.Tensor:

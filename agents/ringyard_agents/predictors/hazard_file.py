@@ -16,7 +16,7 @@ from ringyard_baselines.tools.survival import SurvivalEstimate
 
 #: network fitted to the public part of Microsoft's Philly trace. Its header says how
 SHIPPED = Path(__file__).parent / "weights" / "hazard_philly.safetensors"
-KIND = "hazard network"  # what the header of a file says
+KIND = "hazard network"  #: of such files, in their headers
 
 
 def read_survival_estimate(file: str | Path | None = None) -> SurvivalEstimate:

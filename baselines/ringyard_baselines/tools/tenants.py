@@ -10,8 +10,6 @@ both groups has ended. The choice of features is this project's.
 row's number, and three counts are in the first row. `kind` is 0 for virtual clusters and 1 for users.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -44,8 +42,6 @@ _NUM_OF_GROUP = len(_OF_GROUP)
 #: names of a job's features
 FEATURE_NAMES = (*(f"{name} of {tenant}" for tenant in ("vc", "user") for name in _OF_GROUP), "log2 GPUs")
 FEATURES = len(FEATURE_NAMES)
-#: [FEATURES] whether the feature is a run time in bins
-RUN_TIME_FEATURES = np.array([name.startswith(("quick mean", "mean")) for name in FEATURE_NAMES])
 
 # columns of the memory
 _VC, _USER = 0, 1  # job: numbers of its tenants
@@ -253,16 +249,13 @@ def write_features(state: State, b: int, memory: FloatMatrix, j: int) -> None:
     memory[j, FIRST_FEATURE + FEATURES - 1] = np.log2(1.0 + job.asked_gpus)
 
 
-class FeatureRows(NamedTuple):
-    """Jobs with features that were written at one decision."""
+def latest_features(
+    memory: NDArray[np.float64],
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return the features that were written at the last decision of a memory [jobs, COLUMNS].
 
-    rows: NDArray[np.int64]  #: [n] rows of the jobs
-    ages: NDArray[np.float64]  #: [n] seconds that they had run
-    features: NDArray[np.float64]  #: [n, FEATURES] values of `FEATURE_NAMES`
-
-
-def latest_features(memory: NDArray[np.float64]) -> FeatureRows:
-    """Return the jobs with features that were written at the last decision of a memory [jobs, COLUMNS]."""
+    These are rows of jobs [n], seconds that they had run [n], and values of `FEATURE_NAMES` [n, FEATURES].
+    """
     live = memory[: int(memory[0, _NUM_LIVE]), _LIST].astype(np.int64)
     rows = live[memory[live, _WRITTEN] == memory[0, _NUM_DECISIONS]]
-    return FeatureRows(rows, memory[rows, _AGE], memory[rows, FIRST_FEATURE:_TENANTS])
+    return rows, memory[rows, _AGE], memory[rows, FIRST_FEATURE:_TENANTS]

@@ -126,24 +126,14 @@ class ClusterBatch:
                 segment_rows=segment_rows,
             )
         size = config.observation.size(cluster, actions)
-        out = StepOutputs(
-            observations=np.zeros((num_clusters, size), np.float32),
-            masks=np.zeros((num_clusters, actions.mask_size), np.bool_),
-            rewards=np.zeros(num_clusters),
-            returns=np.zeros(num_clusters),
-            lengths=np.zeros(num_clusters, np.int64),
-            ends=np.zeros(num_clusters, np.int64),
-            done=np.zeros(num_clusters, np.bool_),
-            truncated=np.zeros(num_clusters, np.bool_),
-            replaced=np.zeros(num_clusters, np.bool_),
-            episode_jct=np.zeros(num_clusters),
-            episode_slowdown=np.zeros(num_clusters),
-            episode_preemptions=np.zeros(num_clusters, np.int64),
-            num_finished=np.zeros(num_clusters, np.int64),
-            entries=np.zeros(num_clusters, np.int64),
-            active_mask=np.zeros(num_clusters, np.bool_),
-        )
-        return state, self._driver.episode(state), out
+        per_cluster: dict[str, Any] = {}
+        floats, flags = "rewards returns episode_jct episode_slowdown", "done truncated replaced active_mask"
+        integers = "lengths ends episode_preemptions num_finished entries"
+        for names, kind in ((floats, np.float64), (flags, np.bool_), (integers, np.int64)):
+            per_cluster |= {name: np.zeros(num_clusters, kind) for name in names.split()}
+        rows = np.zeros((num_clusters, size), np.float32)
+        masks = np.zeros((num_clusters, actions.mask_size), np.bool_)
+        return state, self._driver.episode(state), StepOutputs(rows, masks, **per_cluster)
 
     def _use(self, state: State, episode: Episode, out: StepOutputs) -> None:
         """Set the arrays of this batch."""
@@ -156,11 +146,9 @@ class ClusterBatch:
             "action_mask": out.masks,
             "invalid_action": out.replaced,
             "workload": out.entries,
-            "episode_jct": out.episode_jct,
-            "episode_slowdown": out.episode_slowdown,
-            "episode_preemptions": out.episode_preemptions,
-            "num_finished": out.num_finished,
         }
+        copied = ("episode_jct", "episode_slowdown", "episode_preemptions", "num_finished")
+        self.infos |= {name: getattr(out, name) for name in copied}
 
     def fork(self) -> Self:
         """Return an independent copy at the same moment. Both share the cache of job tables."""

@@ -116,7 +116,8 @@ def _write_seconds_left(episode: Episode, b: int, i: int, seconds: float, out: J
 
 @kernel
 def write_predicted_seconds(state: State, episode: Episode, b: int, jobs: Records1[JobFeatures]) -> None:
-    """Write the predicted isolated seconds left of predictable jobs to `episode` and `jobs`."""
+    """Write predicted isolated seconds left to `episode` and `jobs`, assumed ones without a prediction."""
+    write_assumed_seconds(state, episode, b)
     now = state.clusters[b].now
     for i in range(num_shown(episode, b)):
         job = state.jobs[b, episode.live[b, i]]

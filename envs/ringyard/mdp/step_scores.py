@@ -25,7 +25,6 @@ from ringyard.mdp.episode import Episode, empty_episode
 from ringyard.mdp.job_features import (
     NUM_JOB_FEATURES,
     JobFeatures,
-    write_assumed_seconds,
     write_job_features,
     write_predicted_seconds,
 )
@@ -110,7 +109,6 @@ def _write_features(state: State, episode: Episode, b: int) -> None:
     features = episode.features[b]
     features[: to_int(episode.num_live[b]) * NUM_JOB_FEATURES] = 0.0
     jobs, _ = take_rows(features, len(episode.left[b]), JobFeatures)
-    write_assumed_seconds(state, episode, b)
     write_predicted_seconds(state, episode, b, jobs)
     write_job_features(state, episode, b, jobs)
 

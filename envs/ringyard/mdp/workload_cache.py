@@ -125,8 +125,7 @@ class WorkloadCache:
 
     @functools.cached_property
     def _preparation(self) -> JobPreparer:
-        config = self.config
-        return JobPreparer(config.cluster, config.performance, config.restart)
+        return JobPreparer(self.config.cluster, self.config.performance, self.config.restart)
 
     def table(self, entry: int) -> JobTable:
         """Return the job table of an entry."""

@@ -86,7 +86,6 @@ def _live_jobs(
 ) -> None:
     out[:] = 0.0
     jobs, rest = take_rows(out, len(episode.left[b]), JobFeatures)
-    write_assumed_seconds(state, episode, b)
     write_predicted_seconds(state, episode, b, jobs)
     _write(state, episode, b, jobs, rest)
 
