@@ -65,7 +65,8 @@ _LEFT_OUT = {
 _ELSEWHERE = {
     "cluster": "Helios-like jobs on this cluster: [results](../results.md#generated-helios-like).",
     "tenants": "Schedulers, with and without the jobs' past: "
-    "[results](../results.md#durations-unknown-tenants-known-generated-jobs).",
+    "[results](../results.md#durations-unknown-tenants-known-generated-jobs). "
+    "[PPO does not get below the untrained agent](../research/unknown_durations.md#ppo-on-tenants).",
     "plans": "Published schedulers: [results](../results.md#execution-plans).",
     "partitioning": "Blocking rates of PAC-ML's heuristics: [published comparisons]"
     "(../reproduction/pac_ml.md).",
