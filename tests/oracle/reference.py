@@ -8,8 +8,8 @@ and who is late.
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from itertools import count, pairwise
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from ringyard.resources import RESOURCES
 from ringyard.restart import RestartCost, constant
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.events import SERVER_STREAM
-from ringyard.state.random_numbers import exponential_at, normal_at
+from ringyard.state.random_numbers import exponential_at, normal_at, uniform_at
 from ringyard.state.records import JobKind, JobOutcome
 
 __all__ = ["ReferenceSimulator"]
@@ -84,6 +84,10 @@ class ReferenceSimulator(ReferencePhysics):
         self._change = [
             self._exponential(s, self._failures.mean_up_seconds) for s in range(cluster.num_servers)
         ]
+        self._outages = self._draw_outages() if self._failures.outages else []
+        for s, outages in enumerate(self._outages):
+            self._up[s] = next(outages)
+            self._change[s] = next(outages)
 
     def _read(
         self,
@@ -229,7 +233,10 @@ class ReferenceSimulator(ReferencePhysics):
         self._rate_all()
 
     def _stop(self, job: ReferenceJob) -> None:
-        self._release(job)
+        if self._failures.checkpoint_on_preemption:
+            self._release(job)
+        else:
+            self._return_to_checkpoint(job)
         job.preemptions += 1
         job.saved = job.remaining
         self._ask(job)
@@ -278,6 +285,21 @@ class ReferenceSimulator(ReferencePhysics):
         draw = exponential_at(self._seed, SERVER_STREAM + server, self._draws[server], mean)
         self._draws[server] += 1
         return self.now + float(draw)
+
+    def _draw_outages(self) -> list[Iterator[float]]:
+        """[servers] whether the server is up, then when it leaves and returns."""
+        period = self._failures.period_seconds
+        offset = (1.0 + float(uniform_at(self._seed, SERVER_STREAM - 1, 0))) * period
+
+        def of_server(times: tuple[float, ...]) -> Iterator[float]:
+            every = (time + k * period - offset for k in count() for time in times) if times else iter(())
+            ahead = [n for n, time in zip(range(3 * len(times)), every, strict=False) if time > 0.0]
+            yield not times or ahead[0] % 2 == 0
+            every = (time + k * period - offset for k in count() for time in times) if times else iter(())
+            yield from (time for time in every if time > 0.0)
+            yield _INF
+
+        return [of_server(times) for times in self._failures.outages]
 
     def _begin(self, job: ReferenceJob) -> float:
         return float(max(job.since, job.ready))
@@ -411,9 +433,16 @@ class ReferenceSimulator(ReferencePhysics):
         self._up[server] = not self._up[server]
         up = self._up[server]
         mean = self._failures.mean_up_seconds if up else self._failures.mean_repair_seconds
-        self._change[server] = self._exponential(server, mean)
+        self._change[server] = (
+            next(self._outages[server]) if self._outages else self._exponential(server, mean)
+        )
 
     def _lose(self, job: ReferenceJob) -> None:
+        self._return_to_checkpoint(job)
+        job.failures += 1
+        self._ask(job)
+
+    def _return_to_checkpoint(self, job: ReferenceJob) -> None:
         between = self._failures.checkpoint_seconds / job.alone
         done = job.total - job.remaining
         kept = 0.0 if math.isinf(between) else min(math.floor(done / between) * between, done)
@@ -422,5 +451,3 @@ class ReferenceSimulator(ReferencePhysics):
         job.remaining = job.saved = min(job.total - kept, job.saved)
         job.lost["failures"] += job.rates["work"] * (job.remaining - left)
         job.lost["work"] -= job.rates["work"] * (job.remaining - left)
-        job.failures += 1
-        self._ask(job)

@@ -68,6 +68,8 @@ class State:
     #: iteration's compute time in which kernels run. [0, 0, 2] without `losses`.
     kernel_shares: FloatCube
     between_servers: FloatVector  #: [FABRIC_COLUMNS] `Fabric.row` of the network, for Network.LIVE_TRANSFERS
+    #: [servers, times] when each server leaves and returns, in turns (`Failures.outages`). [0, 0] without.
+    outages: FloatMatrix
     memory_slowdowns: FloatMatrix  #: [points, 2] `LoadedMemory.slowdowns` of all servers
     #: [clusters, 2 x jobs] waiting jobs by (priority, row): `num_waiting` from `first_waiting` on. -1 - row
     #: is a hole, a job that was removed (`close_holes`).
@@ -142,6 +144,7 @@ def empty_state(
         slot_sharing=np.zeros((b, slots if sharing_batches else 0, 2)),
         kernel_shares=np.zeros((0, 0, 2)),
         between_servers=np.zeros(FABRIC_COLUMNS),
+        outages=np.zeros((0, 0)),
         memory_slowdowns=np.ones((1, 2)),
         waiting=np.zeros((b, 2 * jobs), np.int32),
         running=np.zeros((b, jobs), np.int32),

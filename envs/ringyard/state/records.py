@@ -282,6 +282,8 @@ class Server(Record):
     memory_bandwidth: i8  # bytes per second
     bandwidth_demand: i8  # bytes per second asked by the jobs here, caps applied
     next_change_seconds: f8  # when it fails or returns. inf: never
+    next_outage: i4  # number of that time in State.outages, which repeat
+    num_outage_times: i4  # in State.outages. 0: none
     # [resources] that no job holds, and in all
     _free: Annotated[int, tuple(one.free for one in RESOURCES)]
     free_cores: i8
@@ -364,7 +366,10 @@ class ClusterRecord(Record):
     straggler_cv: f8  # coefficient of variation among workers. 0: none
     mean_up_seconds: f8  # of a server. inf: servers never fail
     mean_repair_seconds: f8
+    outage_period_seconds: f8  # after which State.outages repeat
+    outage_offset_seconds: f8  # of their clock at time 0
     checkpoint_seconds: f8  # of isolated run time between checkpoints
+    checkpoint_on_preemption: i4
     kernel_seconds: f8  # GPU seconds in which kernels ran, only if losses are counted
 
 

@@ -32,7 +32,7 @@ from ringyard.sim.engine.lifecycle import (
 from ringyard.sim.engine.livelock import count_step
 from ringyard.sim.engine.queues import waiting_add_all
 from ringyard.state.arrays import State
-from ringyard.state.random_numbers import exponential_at
+from ringyard.state.random_numbers import exponential_at, uniform_at
 from ringyard.state.records import ClusterRecord, Integral, JobOutcome, JobStatus
 
 
@@ -116,14 +116,45 @@ SERVER_STREAM = 1 << 40
 
 
 @kernel
+def _outage_seconds(state: State, b: int, s: int) -> float:
+    """Return when server `s` next leaves or returns, as recorded."""
+    cluster, server = state.clusters[b], state.servers[b, s]
+    if server.num_outage_times == 0:
+        return float(np.inf)
+    period, column = divmod(server.next_outage, server.num_outage_times)
+    seconds = state.outages[s, column] + period * cluster.outage_period_seconds
+    return float(seconds - cluster.outage_offset_seconds)
+
+
+@kernel
+def _first_outage(state: State, b: int, s: int) -> None:
+    """Put server `s` into the present point of its recorded times."""
+    server = state.servers[b, s]
+    server.next_outage = max(server.num_outage_times - 1, 0)
+    while _outage_seconds(state, b, s) <= 0.0:
+        server.next_outage += 1
+    server.next_change_seconds = _outage_seconds(state, b, s)
+    if server.next_outage % 2 == 1:
+        fail_server(state, b, s)
+        server.num_failures = 0
+        log_downtime(state, b, s)
+
+
+@kernel
 def draw_first_failures(state: State, b: int) -> None:
     """Draw when each server of cluster `b` of `state` first fails."""
     cluster = state.clusters[b]
     cluster.next_change_seconds = np.inf
+    recorded = len(state.outages) > 0
+    if recorded:  # the clock is one period ahead, because the last outage of the period before may last
+        share = 1.0 + uniform_at(cluster.seed, SERVER_STREAM - 1, 0)
+        cluster.outage_offset_seconds = share * cluster.outage_period_seconds
     for s in range(state.servers.shape[1]):
         server = state.servers[b, s]
         server.next_change_seconds = np.inf
-        if cluster.mean_up_seconds < np.inf:
+        if recorded:
+            _first_outage(state, b, s)
+        elif cluster.mean_up_seconds < np.inf:
             server.next_change_seconds = exponential_at(
                 cluster.seed, SERVER_STREAM + s, 0, cluster.mean_up_seconds
             )
@@ -164,10 +195,14 @@ def _fail_and_repair_due(state: State, b: int, physics: Physics) -> None:
             else:
                 repair_server(state, b, s)
                 mean = cluster.mean_up_seconds
-            position = 2 * server.num_failures + server.up - 1  # number of draws before this one
-            server.next_change_seconds = cluster.now + exponential_at(
-                cluster.seed, SERVER_STREAM + s, position, mean
-            )
+            if len(state.outages) > 0:
+                server.next_outage += 1
+                server.next_change_seconds = _outage_seconds(state, b, s)
+            else:
+                position = 2 * server.num_failures + server.up - 1  # number of draws before this one
+                server.next_change_seconds = cluster.now + exponential_at(
+                    cluster.seed, SERVER_STREAM + s, position, mean
+                )
             if not server.up:
                 log_downtime(state, b, s)
         earliest = min(earliest, server.next_change_seconds)

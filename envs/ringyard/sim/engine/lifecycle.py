@@ -151,9 +151,27 @@ def _requeue(state: State, b: int, j: int) -> None:
 
 
 @kernel
+def _return_to_checkpoint(state: State, b: int, j: int) -> None:
+    """Take from job `j`, which has just stopped, what it did since its last checkpoint or start."""
+    job = state.jobs[b, j]
+    between = state.clusters[b].checkpoint_seconds / job.isolated_iteration_seconds
+    done = job.total_iterations - job.remaining_iterations
+    kept = 0.0 if between == np.inf else min(np.floor(done / between) * between, done)
+    left = job.remaining_iterations
+    job.remaining_iterations = min(job.total_iterations - kept, job.remaining_at_last_stop)
+    if state.losses.shape[1] > 0:
+        add_repeated_work(state, b, j, job.remaining_iterations - left)
+
+
+@kernel
 def preempt(state: State, b: int, j: int, physics: Physics) -> None:
-    """Preempt running job `j` of cluster `b` of `state`, keeping its progress. `physics` sets new rates."""
+    """Preempt running job `j` of cluster `b` of `state`. `physics` sets new rates.
+
+    It keeps its progress, or that of its last checkpoint without `Failures.checkpoint_on_preemption`.
+    """
     _stop_running(state, b, j, physics)
+    if state.clusters[b].checkpoint_on_preemption == 0:
+        _return_to_checkpoint(state, b, j)
     state.jobs[b, j].num_preemptions += 1
     state.clusters[b].num_preemptions += 1
     _requeue(state, b, j)
@@ -163,15 +181,8 @@ def preempt(state: State, b: int, j: int, physics: Physics) -> None:
 def fail_job(state: State, b: int, j: int, physics: Physics) -> None:
     """Requeue job `j` (`b`, `state`) as of its last checkpoint or stop. `physics` sets new rates."""
     _stop_running(state, b, j, physics)
-    job = state.jobs[b, j]
-    job.num_failures += 1
-    between = state.clusters[b].checkpoint_seconds / job.isolated_iteration_seconds
-    done = job.total_iterations - job.remaining_iterations
-    kept = 0.0 if between == np.inf else min(np.floor(done / between) * between, done)
-    left = job.remaining_iterations
-    job.remaining_iterations = min(job.total_iterations - kept, job.remaining_at_last_stop)
-    if state.losses.shape[1] > 0:
-        add_repeated_work(state, b, j, job.remaining_iterations - left)
+    state.jobs[b, j].num_failures += 1
+    _return_to_checkpoint(state, b, j)
     _requeue(state, b, j)
 
 

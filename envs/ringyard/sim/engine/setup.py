@@ -1,12 +1,14 @@
 """Create the state arrays of a batch of simulations, and put clusters at time 0."""
 
 from dataclasses import replace
+from itertools import zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ringyard.cluster import Cluster
 from ringyard.compiled import Records1, Records2, kernel, linked_kernel
+from ringyard.errors import ConfigurationError
 from ringyard.failures import Failures
 from ringyard.gpu_types import REFERENCE_GPU
 from ringyard.performance import PerformanceModel
@@ -93,6 +95,16 @@ def new_state(
         state = replace(state, kernel_shares=kernel_share_table(cluster))
         state.fewest_servers[:] = cluster.fewest_servers(np.arange(cluster.num_gpus + 1))
     _write_hardware(state, cluster)
+    if failures.outages:
+        if len(failures.outages) != cluster.num_servers:
+            raise ConfigurationError(
+                f"failures.outages has {len(failures.outages)} rows; expected one for each of the"
+                f" {cluster.num_servers} servers"
+            )
+        state.servers["num_outage_times"] = [len(times) for times in failures.outages]
+        state = replace(
+            state, outages=np.array(list(zip_longest(*failures.outages, fillvalue=np.inf))).T.copy()
+        )
     clusters = state.clusters
     clusters["num_gpus"] = cluster.num_gpus
     clusters["num_servers"] = cluster.num_servers
@@ -114,7 +126,9 @@ def new_state(
     clusters["balances_batches"] = performance.batch_split == "by_speed"
     clusters["mean_up_seconds"] = failures.mean_up_seconds
     clusters["mean_repair_seconds"] = failures.mean_repair_seconds
+    clusters["outage_period_seconds"] = failures.period_seconds
     clusters["checkpoint_seconds"] = failures.checkpoint_seconds
+    clusters["checkpoint_on_preemption"] = failures.checkpoint_on_preemption
     for name in ("wake_seconds", "next_cancel_seconds"):
         clusters[name] = np.inf
     clusters["next_round_seconds"] = 0.0 if rounds_only else clusters["round_seconds"]
