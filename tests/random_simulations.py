@@ -290,7 +290,9 @@ def come_and_go(rng, failures, num_servers):
         rng.uniform(0, 0.9 * period) + np.sort(rng.uniform(0, 0.9 * period, 2 * rng.integers(4)))
         for _ in range(num_servers)
     )
-    outages = tuple(tuple(np.unique(one).tolist()) for one in times)
+    outages = tuple(
+        tuple((np.unique(one) - period * (one[:1].sum() >= period)).tolist()) for one in times
+    )
     return Failures(np.inf, 1.0, failures.checkpoint_seconds, not loses, outages, period)
 
 
@@ -305,7 +307,7 @@ def draw_simulation(seed):
         if rng.random() < 0.3:
             between = float(one_of(rng, 1.0, 8.0, np.inf))
             failures = Failures(float(rng.uniform(10, 80)), float(rng.uniform(1, 20)), between)
-            failures = come_and_go(np.random.default_rng([seed, attempt, 1]), failures, cluster.num_servers)
+            failures = come_and_go(np.random.default_rng([seed, attempt, 2]), failures, cluster.num_servers)
         pause, resize = (float(one_of(rng, 0.0, 1.0, 0.1, rng.uniform(0, 5))) for _ in range(2))
         case = RandomSimulation(
             cluster,

@@ -39,11 +39,12 @@ class Failures:
 
     def __post_init__(self) -> None:
         for s, times in enumerate(self.outages):
-            fits = not times or (0.0 <= times[0] and times[-1] < times[0] + self.period_seconds < np.inf)
+            period = self.period_seconds
+            fits = not times or (0.0 <= times[0] < period < np.inf and times[-1] < times[0] + period)
             if len(times) % 2 or not fits or any(a >= b for a, b in pairwise(times)):
                 raise ConfigurationError(
-                    f"failures.outages[{s}] is {times!r}; expected an even number of ascending seconds, at"
-                    f" most {self.period_seconds} s from the first to the last"
+                    f"failures.outages[{s}] is {times!r}; expected an even number of ascending seconds, the"
+                    f" first within the period, and less than {period} s to the last"
                 )
 
 

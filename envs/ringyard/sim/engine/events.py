@@ -130,7 +130,7 @@ def _outage_seconds(state: State, b: int, s: int) -> float:
 def _first_outage(state: State, b: int, s: int) -> None:
     """Put server `s` into the present point of its recorded times."""
     server = state.servers[b, s]
-    server.next_outage = max(server.num_outage_times - 1, 0)
+    server.next_outage = 0
     while _outage_seconds(state, b, s) <= 0.0:
         server.next_outage += 1
     server.next_change_seconds = _outage_seconds(state, b, s)
@@ -146,7 +146,7 @@ def draw_first_failures(state: State, b: int) -> None:
     cluster = state.clusters[b]
     cluster.next_change_seconds = np.inf
     recorded = len(state.outages) > 0
-    if recorded:  # the clock is one period ahead, because the last outage of the period before may last
+    if recorded:  # the clock is one period ahead, because the last return may be in the next period
         share = 1.0 + uniform_at(cluster.seed, SERVER_STREAM - 1, 0)
         cluster.outage_offset_seconds = share * cluster.outage_period_seconds
     for s in range(state.servers.shape[1]):

@@ -1,7 +1,6 @@
 """Create the state arrays of a batch of simulations, and put clusters at time 0."""
 
 from dataclasses import replace
-from itertools import zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,9 +101,10 @@ def new_state(
                 f" {cluster.num_servers} servers"
             )
         state.servers["num_outage_times"] = [len(times) for times in failures.outages]
-        state = replace(
-            state, outages=np.array(list(zip_longest(*failures.outages, fillvalue=np.inf))).T.copy()
-        )
+        outages = np.full((cluster.num_servers, max(map(len, failures.outages))), np.inf)
+        for row, times in zip(outages, failures.outages, strict=True):
+            row[: len(times)] = times
+        state = replace(state, outages=outages)
     clusters = state.clusters
     clusters["num_gpus"] = cluster.num_gpus
     clusters["num_servers"] = cluster.num_servers
