@@ -290,9 +290,7 @@ def come_and_go(rng, failures, num_servers):
         rng.uniform(0, 0.9 * period) + np.sort(rng.uniform(0, 0.9 * period, 2 * rng.integers(4)))
         for _ in range(num_servers)
     )
-    outages = tuple(
-        tuple((np.unique(one) - period * (one[:1].sum() >= period)).tolist()) for one in times
-    )
+    outages = tuple(tuple((np.unique(one) - period * (one[:1].sum() >= period)).tolist()) for one in times)
     return Failures(np.inf, 1.0, failures.checkpoint_seconds, not loses, outages, period)
 
 

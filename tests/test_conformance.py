@@ -55,9 +55,14 @@ JOBS_FOR = {
 FILES = trace_configs()
 
 
+def whole(group):
+    """The leaves of a group that name no file."""
+    return [name for name in names(group) if "???" not in (CONF / group / f"{name}.yaml").read_text()]
+
+
 @pytest.mark.parametrize("group", ["cluster", "performance", "placement", "restart", "failures"])
 def test_world_leaves_build(group):
-    for name in names(group):
+    for name in whole(group):
         part = leaf(group, name)
         assert repr(pickle.loads(pickle.dumps(part))) == repr(part), name
 
@@ -443,7 +448,7 @@ def test_ideal_performance_needs_no_placement():
 
 @pytest.mark.parametrize("group", ["performance", "restart", "cluster", "failures"])
 def test_every_world_runs(group):
-    for name in names(group):
+    for name in whole(group):
         jobs = JOBS_FOR.get(name, MODELLED)
         parts = composed("simulate", f"{group}={name}", *jobs, "seed=3")
         built = {g: instantiate(parts[g], _convert_="all") for g in ENVIRONMENT_GROUPS}

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ringyard import Allocation, Cluster, JobTable, ideal
-from ringyard.errors import SchedulerError
-from ringyard.failures import Failures
+from ringyard.errors import ConfigurationError, SchedulerError
+from ringyard.failures import Failures, no_failures, recorded_capacity
 from ringyard.performance import composite
 from ringyard.profiles import profile
 from ringyard.state.records import JobOutcome
@@ -68,6 +68,59 @@ def test_a_failure_costs_the_progress_since_the_last_checkpoint(checkpoint, lost
     assert sim.view().servers_up[0]
     assert sim.now > failed_at
     assert sim.view().num_free_gpus == 1
+
+
+def test_without_a_checkpoint_a_preemption_costs_as_much_as_a_failure():
+    jobs = JobTable.from_columns([0.0, 12.0], [1, 1], [100.0, 1.0])
+    failures = replace(no_failures(), checkpoint_seconds=5.0, checkpoint_on_preemption=False)
+    sim = arrived(Cluster.homogeneous(1, 1), jobs, ideal(), failures=failures)
+    sim.apply([Allocation(0, (0,))])
+    sim.advance()
+    sim.apply([Allocation(0, ()), Allocation(1, (0,))])
+    assert sim.view().predicted_iterations[0] == 90.0  # of 88 that were left
+    sim.advance()
+    sim.apply([Allocation(0, (0,))])
+    sim.advance()
+    assert sim.now == 103.0
+
+
+def test_servers_come_and_go_as_recorded(tmp_path):
+    file = tmp_path / "capacity.csv"
+    rows = ["x,0,1", "x,10,2", "x,30,0", "x,35,2", "x,60,end", "y,0,2", "y,9,2"]
+    rows += ["z,5,0", "z,10,1", "z,20,0", "z,35,end"]
+    file.write_text("\n".join(["trace,second,nodes", *rows]))
+    failures = recorded_capacity(str(file), "x", 2, 8.0)
+    assert failures.outages == ((30.0, 35.0), (0.0, 10.0, 30.0, 35.0))
+    assert recorded_capacity(str(file), "z", 1, 8.0).outages == ((15.0, 35.0),)  # lasts over the end
+    assert failures.period_seconds == 60.0
+    jobs = JobTable.from_columns([0.0, 1e6], [1, 1], [1.0, 1.0])
+    up, changes = [], []
+    for seed in range(20):
+        sim = arrived(Cluster.homogeneous(2, 1), jobs, ideal(), failures=failures, seed=seed)
+        up.append(sim.view().servers_up.tolist())
+        while sim.now < 100.0:
+            sim.advance()
+            changes.append((sim.now + sim.state.clusters["outage_offset_seconds"][0]) % 60)
+    assert {tuple(one) for one in up} == {(True, True), (True, False), (False, False)}
+    assert set(np.round(changes, 6) % 60) == {0.0, 10.0, 30.0, 35.0}
+    for words, message in (
+        ((str(file), "y", 2), r"failures.trace is 'y'; expected a series of the file that `end` closes"),
+        ((str(file), "x", 3), r"failures.num_servers is 3; expected at most 2 for x"),
+        (
+            (str(tmp_path / "no"), "x", 2),
+            r"failures.path is .* expected a CSV with columns trace, second, nodes",
+        ),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            recorded_capacity(*words, 8.0)
+    with pytest.raises(
+        ConfigurationError, match=r"failures.outages has 2 rows; expected one for each of the 1"
+    ):
+        arrived(Cluster.homogeneous(1, 1), jobs, ideal(), failures=failures)
+    with pytest.raises(
+        ConfigurationError, match=r"failures.outages\[0\] is \(3.0,\); expected an even number"
+    ):
+        Failures(INF, 1.0, INF, outages=((3.0,),), period_seconds=9.0)
 
 
 def test_failures_are_the_same_whatever_is_scheduled():
