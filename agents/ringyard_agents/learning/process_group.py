@@ -116,7 +116,8 @@ def join_process_group() -> ProcessGroup:
         # later, they would keep the group and its threads alive after destroy_process_group, and the process
         # would now and then abort at its end.
         importlib.import_module("torch.distributed.nn.functional")
-        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+        here = environment_integer("LOCAL_WORLD_SIZE", size)  # NCCL takes one process for each GPU
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.device_count() >= here else "gloo"
         address = ":".join(os.environ.get(name, "?") for name in ("MASTER_ADDR", "MASTER_PORT"))
         others = f"{size - 1} more process{'es' * (size > 2)} at {address} (WORLD_SIZE={size})"
         text = f"waiting for {others}; without WORLD_SIZE in the environment one process trains"
