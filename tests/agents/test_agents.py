@@ -235,7 +235,7 @@ def test_teacher_is_the_heuristic():
         jobs = world.batch.workload_cache.table(b)
         sim = Simulator(world.config.cluster, jobs, world.config.performance)
         run(sim, sjf(consolidate()), np.random.default_rng(0))
-        assert world.batch.mean_jct(b) == pytest.approx(sim.metrics().mean_jct, rel=1e-12)
+        assert world.batch.infos["episode_jct"][b] == pytest.approx(sim.metrics().mean_jct, rel=1e-12)
         assert world.batch.metrics(b).as_dict() == pytest.approx(sim.metrics().as_dict(), rel=1e-9)
 
 

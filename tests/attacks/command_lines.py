@@ -22,7 +22,17 @@ from ringyard_agents.config.schema import SETTINGS
 
 MOST_SECONDS = 60
 COMMANDS = ("simulate", "compare", "train")
-GROUPS = ("cluster", "workload", "performance", "restart", "failures", "action", "observation", "reward")
+GROUPS = (
+    "cluster",
+    "workload",
+    "performance",
+    "restart",
+    "failures",
+    "action",
+    "observation",
+    "reward",
+    "cost",
+)
 
 #: values that no number, no text, no list of texts, no switch is
 NO_NUMBER = [

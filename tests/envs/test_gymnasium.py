@@ -90,7 +90,7 @@ def test_a_spec_with_an_autoreset_mode_is_json(mode):
         assert (again.autoreset_mode, again.num_envs, again.spec) == (mode, 2, env.spec)
 
 
-@pytest.mark.parametrize("group", ["action", "observation", "reward"])
+@pytest.mark.parametrize("group", ["action", "observation", "reward", "cost"])
 def test_every_choice_of_conf_is_a_plain_argument(group):
     part = {"action": "actions"}.get(group, group)
     for name in names(group):

@@ -18,7 +18,7 @@ from ringyard_agents.config.safe_load import check_plain
 OWN = "own"  #: label of the environment that the run's own settings describe
 
 #: groups that are the same in all environments of a run, because the agent is made for them
-_SHARED = ("observation", "action", "reward")
+_SHARED = ("observation", "action", "reward", "cost")
 
 #: groups and settings that the overrides of another environment may change
 _CHANGEABLE = (*ENVIRONMENT_GROUPS, "limit_seconds", "experiment", "debug")

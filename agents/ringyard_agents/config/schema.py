@@ -24,7 +24,7 @@ Seed = Annotated[int, "[0, 4294967295]"]
 Group = Mapping[str, object]
 
 #: groups of what an agent observes, does and is rewarded for
-_AGENT_GROUPS = ("action", "observation", "reward")
+_AGENT_GROUPS = ("action", "observation", "reward", "cost")
 
 #: fields of Metrics that are minimised
 _JctMetric = Literal["mean_jct", "median_jct", "p95_jct", "p99_jct", "makespan", "mean_queueing"]
@@ -33,6 +33,7 @@ _RatioMetric = Literal["mean_slowdown", "mean_fairness", "worst_fairness", "bloc
 #: {kind in conf/settings.yaml: annotation}
 KINDS: Mapping[str, Any] = {
     "bool": bool,
+    "cost": Literal["cost"],
     "count": PositiveInt,
     "entries": Sequence[str | Group],
     "group": Group,

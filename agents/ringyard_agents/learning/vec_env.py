@@ -94,7 +94,7 @@ class RingyardVecEnv(VecEnv):
             (observations, [num_envs] rewards, [num_envs] True where an episode ended, list of infos). The
             info of an ended episode has `episode` as Stable-Baselines3 expects it, `episode_jct` (mean JCT in
             seconds), `episode_slowdown`, `episode_preemptions`, `workload` (index of the job table),
-            `TimeLimit.truncated` and `terminal_observation`.
+            `TimeLimit.truncated` and `terminal_observation`, every info `cost` if the environment has one.
 
         Raises:
             EpisodeError: called before `reset`, without `step_async`, or after `close`.
@@ -109,13 +109,15 @@ class RingyardVecEnv(VecEnv):
         self._actions_taken.append(actions)  # a new array, see `ClusterBatch.action_array`
         rewards, ended = batch.rewards.astype(np.float32), batch.done | batch.truncated
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        if "cost" in batch.infos:
+            infos = [{"cost": cost} for cost in batch.infos["cost"].tolist()]
         for b in np.flatnonzero(batch.replaced).tolist():
             infos[b]["invalid_action"] = True
         finished = np.flatnonzero(ended)
         for b in finished.tolist():
             infos[b] |= {
                 "episode": {"r": float(batch.returns[b]), "l": int(batch.lengths[b]), "t": 0.0},
-                "episode_jct": batch.mean_jct(b),
+                "episode_jct": float(batch.infos["episode_jct"][b]),
                 "episode_slowdown": float(batch.infos["episode_slowdown"][b]),
                 "episode_preemptions": int(batch.infos["episode_preemptions"][b]),
                 "workload": int(batch.entries[b]),

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Self
 
 import gymnasium
@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from ringyard.allocator import JobUtilities
 from ringyard.checks import require_memory, row_bytes
-from ringyard.compiled import entry_point
+from ringyard.cluster import Cluster
+from ringyard.compiled import BoolVector, FloatVector, IntVector, entry_point
 from ringyard.errors import ActionError, EpisodeError, SchedulerError
 from ringyard.mdp.actions import Actions, AllocatorActions
 from ringyard.mdp.env_config import EnvConfig
@@ -19,13 +20,12 @@ from ringyard.mdp.episode import Episode, StepOutputs, arrays_of, copy_bundle
 from ringyard.mdp.step import BEGIN, ONGOING, RESUME, STALLED, STEP, StepConfig, all_valid, step
 from ringyard.mdp.step_discrete import DiscreteDriver
 from ringyard.mdp.step_scores import AllocatorDriver, with_utilities
-from ringyard.mdp.workload_cache import WorkloadCache, static_features
+from ringyard.mdp.workload_cache import WorkloadCache, empty_signals, static_features
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.livelock import raise_if_livelocked
 from ringyard.sim.engine.setup import new_state
 from ringyard.sim.metrics import Metrics, measure
 from ringyard.state.arrays import State
-from ringyard.state.records import Integral
 from ringyard.threads import get_num_threads, run_in_parts, usable_cores
 
 
@@ -60,7 +60,8 @@ class ClusterBatch:
     Attributes:
         observations: [B, size] float32, overwritten by each step.
         masks: [B, actions] valid actions, [B, N] scores with a job, or [B, weights] True, overwritten too.
-        rewards: [B] rewards of the last step.
+        rewards: [B] rewards of the last step: of a vector reward the sum of its components.
+        rewards_given: what environments return: the same, or [B, components] of a vector reward.
         done: [B] True where every job has ended.
         truncated: [B] True where `limit_seconds` was reached before that.
         replaced: [B] True where a masked action was replaced in the last step.
@@ -126,14 +127,16 @@ class ClusterBatch:
                 segment_rows=segment_rows,
             )
         size = config.observation.size(cluster, actions)
-        per_cluster: dict[str, Any] = {}
-        floats, flags = "rewards returns episode_jct episode_slowdown", "done truncated replaced active_mask"
-        integers = "lengths ends episode_preemptions num_finished entries"
-        for names, kind in ((floats, np.float64), (flags, np.bool_), (integers, np.int64)):
-            per_cluster |= {name: np.zeros(num_clusters, kind) for name in names.split()}
-        rows = np.zeros((num_clusters, size), np.float32)
-        masks = np.zeros((num_clusters, actions.mask_size), np.bool_)
-        return state, self._driver.episode(state), StepOutputs(rows, masks, **per_cluster)
+        kinds = {FloatVector: np.float64, IntVector: np.int64, BoolVector: np.bool_}
+        vectors = {one.name: kinds[one.type] for one in fields(StepOutputs) if one.type in kinds}
+        out = StepOutputs(
+            observations=np.zeros((num_clusters, size), np.float32),
+            masks=np.zeros((num_clusters, actions.mask_size), np.bool_),
+            parts=np.zeros((num_clusters, len(config.reward.parts))),
+            **{name: np.zeros(num_clusters, kind) for name, kind in vectors.items()},
+        )
+        weights, due = empty_signals(config, num_clusters)
+        return state, replace(self._driver.episode(state), weights=weights, due_seconds=due), out
 
     def _use(self, state: State, episode: Episode, out: StepOutputs) -> None:
         """Set the arrays of this batch."""
@@ -141,14 +144,14 @@ class ClusterBatch:
         self.observations, self.masks, self.rewards = out.observations, out.masks, out.rewards
         self.returns, self.lengths = out.returns, out.lengths
         self.done, self.truncated = out.done, out.truncated
+        self.rewards_given = out.parts if self.config.reward.parts else out.rewards
         self.replaced, self.entries = out.replaced, out.entries
-        self.infos: dict[str, NDArray[Any]] = {
-            "action_mask": out.masks,
-            "invalid_action": out.replaced,
-            "workload": out.entries,
-        }
-        copied = ("episode_jct", "episode_slowdown", "episode_preemptions", "num_finished")
-        self.infos |= {name: getattr(out, name) for name in copied}
+        self.infos = dict[str, NDArray[Any]](action_mask=out.masks, invalid_action=out.replaced)
+        self.infos["workload"] = out.entries
+        names = ("episode_jct", "episode_slowdown", "episode_preemptions", "num_finished")
+        self.infos |= {name: getattr(out, name) for name in names}
+        if self.config.cost is not None:
+            self.infos["cost"] = out.costs
 
     def fork(self) -> Self:
         """Return an independent copy at the same moment. Both share the cache of job tables."""
@@ -345,11 +348,10 @@ class ClusterBatch:
         """Return the allocations of a valid `action` of cluster `b`, none if it waits. Changes nothing."""
         return self._driver.allocations(self.state, self.episode, b, action, self._step_config.physics)
 
-    def mean_jct(self, b: int) -> float:
-        """Return the mean JCT of cluster b's ended jobs that were not blocked, seconds, NaN if none."""
-        cluster = self.state.clusters[b]
-        served = int(cluster["num_done"] - self.state.integrals[b, Integral.BLOCKED_JOBS])
-        return float(cluster["total_jct"]) / served if served else float("nan")
+    def episode_costs(self) -> NDArray[np.float64]:
+        """Return [B] sums of the costs of each episode so far."""
+        weights, late = self.episode.weights[:, -1], self.episode.num_late
+        return np.asarray((weights[:, :-1] * self.state.integrals).sum(axis=1) + weights[:, -1] * late)
 
     def metrics(self, b: int) -> Metrics:
         """Return the metrics of cluster b's ended jobs."""

@@ -86,7 +86,8 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
     ## Rewards
     By default (`job_completion_time`) minus the integral of the number of jobs in the system since the last
     step, divided by the jobs' total isolated run time. The undiscounted return is minus (mean JCT / mean
-    isolated run time). `ringyard.mdp.rewards` has the others.
+    isolated run time). `ringyard.mdp.rewards` has the others. `reward="vector"` returns an array [names] in
+    `reward_space`, for multi-objective learners.
 
     ## Starting state
     An empty cluster at the first arrival of a job table. `reset` draws one of `num_workloads`, or takes
@@ -109,6 +110,7 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
       ended, without blocked jobs. 0 before, NaN if there is none at the end.
     * `episode_preemptions`: number of preemptions so far.
     * `num_finished`: number of jobs that have ended.
+    * `cost`: cost of the step, if `cost` names one of `ringyard.mdp.costs`, for constrained learners.
 
     ## Experiments
     Other ids, such as `ringyard/Sharing-Queue-v0`, are configurations of this environment, one yaml of
@@ -163,7 +165,7 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
         self._renderer = Renderer(render_mode, self.config.cluster) if render_mode else None
         self.batch = ClusterBatch(self.config, 1, MAX_SEGMENTS if render_mode else 0)
         self.observation_space = self.config.observation.space(self.config.cluster, self.config.actions)
-        self.action_space = self.config.actions.space
+        self.action_space, self.reward_space = self.config.actions.space, self.config.reward.space
         blocks = self.config.observation.names(self.config.cluster, self.config.actions)
         self.metadata = type(self).metadata | {"blocks": blocks}
 
@@ -203,7 +205,7 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
         self.batch.replaced.fill(False)
         return self._observation_and_info()
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Carry out one action and let time pass to the next decision.
 
         Args:
@@ -229,7 +231,8 @@ class ClusterEnv(gymnasium.Env[Any, Any]):
         self._update_window()
         observation, info = self._observation_and_info()
         batch = self.batch
-        return observation, batch.rewards.item(0), batch.done.item(0), batch.truncated.item(0), info
+        reward: Any = batch.rewards_given[0].copy() if self.reward_space.shape else batch.rewards.item(0)
+        return observation, reward, batch.done.item(0), batch.truncated.item(0), info
 
     def fork(self) -> Self:
         """Return an independent copy at the same moment, for look-ahead."""

@@ -8,6 +8,7 @@ from ringyard.errors import ConfigurationError
 from ringyard.fabric import interconnect, network
 from ringyard.failures import Failures, no_failures
 from ringyard.mdp.actions import ActionKind, Actions, AllocatorActions
+from ringyard.mdp.costs import Cost
 from ringyard.mdp.observations import Observation, queue_and_cluster
 from ringyard.mdp.rewards import Reward, job_completion_time
 from ringyard.performance import PerformanceModel, composite
@@ -49,6 +50,7 @@ class EnvConfig:
         observation: what the agent sees.
         actions: what the agent can do: `Actions` (start, adjust or wait) or `Scores` (rank the jobs).
         reward: of each step.
+        cost: of each step, which a constrained learner keeps below a limit. None: `info` has no cost.
         limit_seconds: simulated time at which episodes are truncated. None: episodes end with the last job.
         num_workloads: number of different job tables, from which `reset` draws.
         workload_seed: of the job tables. Training and evaluation use different ones.
@@ -66,6 +68,7 @@ class EnvConfig:
     observation: Observation = field(default_factory=queue_and_cluster)
     actions: ActionKind = field(default_factory=Actions)
     reward: Reward = field(default_factory=job_completion_time)
+    cost: Cost | None = None
     limit_seconds: Positive | None = None
     num_workloads: PositiveInt = 1024
     workload_seed: Seed = 0

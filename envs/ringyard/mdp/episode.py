@@ -12,6 +12,7 @@ from ringyard.compiled import (
     BoolVector,
     Float32Cube,
     Float32Matrix,
+    FloatCube,
     FloatMatrix,
     FloatVector,
     Int32Matrix,
@@ -49,7 +50,9 @@ class Episode:
     placement_contexts: Records3[PlacementContext]
     template_slowdown: Float32Cube  #: [clusters, V, T] `progress.relative_slowdown` there, in (-1, 1)
     class_slot: Int32Matrix  #: [clusters, classes] scratch: first visible slot of each demand class
-    reward_weights: FloatMatrix  #: [clusters, Integral] reward per unit of each integral's growth
+    weights: FloatCube  #: [clusters, signals, Integral + 1], see `WorkloadRows`
+    due_seconds: FloatMatrix  #: [clusters, jobs] or [clusters, 0], see `WorkloadRows`
+    num_late: FloatVector  #: [clusters] late jobs at the last reward
     last_integrals: FloatMatrix  #: [clusters, Integral] values at the last reward
     potential: FloatVector  #: [clusters] `Reward.shaping`'s Phi at the last reward
     #: [clusters, jobs] rows of the jobs that wait or run, ascending. [clusters, 0] without scores.
@@ -72,6 +75,8 @@ class StepOutputs:
     observations: Float32Matrix  #: [clusters, size]
     masks: BoolMatrix  #: [clusters, mask] valid actions, or scores with a job
     rewards: FloatVector  #: [clusters] of the last step
+    parts: FloatMatrix  #: [clusters, parts] of a vector reward, of the last step
+    costs: FloatVector  #: [clusters] of the last step, 0 without a cost
     returns: FloatVector  #: [clusters] undiscounted sum of the episode's rewards
     lengths: IntVector  #: [clusters] steps of the episode
     replaced: BoolVector  #: [clusters] True where a masked action was replaced
@@ -95,7 +100,9 @@ class WorkloadRows:
     records: Records2[Job]  #: [rows, jobs] `Job` at time zero
     static: Records2[StaticFeatures]  #: [rows, jobs] `StaticFeatures`
     num_jobs: IntVector  #: [rows] number of jobs
-    weights: FloatMatrix  #: [rows, Integral] reward per unit of each integral
+    #: [rows, signals, Integral + 1] reward, parts of it and cost, per unit and last per late job
+    weights: FloatCube
+    due_seconds: FloatMatrix  #: [rows, jobs] time after which a job is late, [rows, 0] if none can be
     seeds: IntVector  #: [rows] seed of failures, stragglers and all else that is random in an episode
 
 
@@ -115,9 +122,11 @@ def empty_episode(
         placement_contexts=PlacementContext.zeros(*table),
         template_slowdown=np.zeros(table, np.float32),
         class_slot=np.zeros((num_clusters, num_classes), np.int32),
-        reward_weights=np.zeros((num_clusters, INTEGRALS)),
+        weights=np.zeros((num_clusters, 1, INTEGRALS + 1)),
         last_integrals=np.zeros((num_clusters, INTEGRALS)),
         potential=np.zeros(num_clusters),
+        due_seconds=np.zeros((num_clusters, 0)),
+        num_late=np.zeros(num_clusters),
         live=np.zeros((num_clusters, num_jobs if num_scores else 0), np.int32),
         num_live=np.zeros(num_clusters, np.int64),
         num_arrived=np.zeros(num_clusters, np.int64),

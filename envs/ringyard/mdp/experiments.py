@@ -20,10 +20,10 @@ from ringyard.renamed import explain_renamed
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-#: groups of `conf` that make up an `EnvConfig`
-_GROUPS = ("cluster", "workload", "performance", "restart", "failures", "action", "observation", "reward")
 #: groups that a `form` chooses
 _FORM_GROUPS = ("action", "observation", "reward")
+#: groups of `conf` that make up an `EnvConfig`
+_GROUPS = ("cluster", "workload", "performance", "restart", "failures", *_FORM_GROUPS, "cost")
 
 
 class UnexpectedArgumentError(ConfigurationError, TypeError):
@@ -41,6 +41,7 @@ class ConfigArguments(TypedDict, total=False):
     action: str  #: likewise
     observation: str  #: likewise
     reward: str  #: likewise
+    cost: str  #: likewise
     form: str  #: name of a yaml in `conf/form`: weights, jobs or queue, which choose the three before
     flat: bool  #: whether the observation is one Box instead of a Dict of blocks
     limit_seconds: float | None  #: as in `EnvConfig`

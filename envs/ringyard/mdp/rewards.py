@@ -1,12 +1,14 @@
 """Rewards of the environments: the growth of a time integral in a step, normalised by the job table."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import NDArray
 
-from ringyard.checks import Fraction, checked
+from ringyard.checks import Fraction, checked, require
 from ringyard.cluster import Cluster
 from ringyard.compiled import Records1
 from ringyard.errors import ConfigurationError
@@ -33,6 +35,13 @@ class Reward:
     #: changes no optimal policy (Ng, Harada and Russell 1999). Phi is the predicted isolated seconds left of
     #: all live jobs times the weight. It is 0 when all jobs have ended, and not at a truncation.
     shaping: Fraction | None = None
+    #: components of a vector reward, which has the metric of the first. (): the reward is a number
+    parts: "tuple[Reward, ...]" = ()
+
+    @property
+    def space(self) -> spaces.Box:
+        """Space of the rewards of a step: one number, or one for each of `parts` [parts]."""
+        return spaces.Box(-np.inf, np.inf, (len(self.parts),) if self.parts else (), np.float64)
 
     def check(self, known: Observability) -> None:
         """Raise a ConfigurationError if `shaping` needs run times that an agent does not have `known`."""
@@ -44,7 +53,7 @@ class Reward:
             )
 
     def weights(self, episodes: Sequence[Records1[Job]], cluster: Cluster) -> NDArray[np.float64]:
-        """Return the reward per unit of each integral in each episode [episodes, Integral].
+        """Return the reward per unit of each integral in each episode [episodes, Integral], of all `parts`.
 
         Args:
             episodes: job records [jobs] of each episode.
@@ -58,6 +67,8 @@ class Reward:
             raise ConfigurationError(
                 f"reward.shaping is {self.shaping}, and some jobs arrive unpredictable; expected null"
             )
+        if self.parts:
+            return np.asarray(sum(part.weights(episodes, cluster) for part in self.parts))
         weights = np.zeros((len(episodes), INTEGRALS))
         found = [self.weight(jobs, cluster) for jobs in episodes]
         weights[:, self.integral] = validate_array(found, len(found), self.weight, "weight")
@@ -163,3 +174,25 @@ def fairness() -> Reward:
 def worst_fairness() -> Reward:
     """Create the reward with the undiscounted return minus the largest finish-time fairness rho (Themis)."""
     return Reward(Integral.WORST_FAIRNESS, _unscaled, "worst_fairness")
+
+
+#: {name of a reward, as in `conf/reward`: function that creates it}, without that of a second cluster
+_PARTS = {"jct": job_completion_time, "total_jct": total_job_completion_time, "slowdown": slowdown}
+_PARTS |= {"makespan": makespan, "utilisation": utilisation, "blocking": blocking}
+_PARTS |= {"fairness": fairness, "worst_fairness": worst_fairness}
+
+
+@checked("reward")
+def vector(names: Annotated[Sequence[str], "not empty"] = ("jct", "worst_fairness", "makespan")) -> Reward:
+    """Create a vector reward [names] for multi-objective learners, by the conventions of MO-Gymnasium.
+
+    Environments return an array and have a `reward_space`. Learners of `ringyard train` get the sum of the
+    components, and evaluations in a training minimise the metric of the first.
+
+    Args:
+        names: of the rewards in `conf/reward` that are components, all but `saved_jct` and `vector`.
+    """
+    for name in names:
+        require("reward.names", name, Literal[tuple(_PARTS)])
+    parts = tuple(_PARTS[name]() for name in names)
+    return replace(parts[0], parts=parts)

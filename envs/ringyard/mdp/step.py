@@ -31,7 +31,7 @@ from ringyard.sim.engine.livelock import count_step
 from ringyard.sim.engine.setup import load_jobs
 from ringyard.state.arrays import State
 from ringyard.state.progress import predicted_iterations
-from ringyard.state.records import Integral, JobOutcome
+from ringyard.state.records import Integral, JobOutcome, JobStatus
 
 #: largest absolute value in an observation
 MAX_VALUE = 10.0
@@ -122,8 +122,12 @@ def _begin(state: State, episode: Episode, b: int, row: int, rows: WorkloadRows,
     load_jobs(state, b, rows.records[row, :count], limit, rows.seeds[row])
     for j in range(count):
         episode.static[b, j] = rows.static[row, j]
-    for k in range(rows.weights.shape[1]):
-        episode.reward_weights[b, k] = rows.weights[row, k]
+    for s in range(rows.weights.shape[1]):
+        for k in range(rows.weights.shape[2]):
+            episode.weights[b, s, k] = rows.weights[row, s, k]
+    for j in range(rows.due_seconds.shape[1]):
+        episode.due_seconds[b, j] = rows.due_seconds[row, j]
+    episode.num_late[b] = 0.0
     episode.last_integrals[b] = 0.0
     episode.num_live[b] = 0
     episode.num_arrived[b] = 0
@@ -147,22 +151,42 @@ def _potential(state: State, episode: Episode, b: int) -> float:
     for i in range(num_live(state, b)):
         job = state.jobs[b, live_job(state, b, i)]
         left += predicted_iterations(job, state.clusters[b].now) * job.isolated_iteration_seconds
-    return left * episode.reward_weights[b, Integral.JOBS_IN_SYSTEM.value]
+    return left * episode.weights[b, 0, Integral.JOBS_IN_SYSTEM.value]
 
 
 @kernel
-def _reward(state: State, episode: Episode, b: int, discount: float) -> float:
-    """Return the reward of a step, shaped unless `discount` is below 0."""
-    reward = 0.0
-    if discount >= 0.0:
-        reward -= episode.potential[b]
-        episode.potential[b] = _potential(state, episode, b)
-        reward += discount * episode.potential[b]
-    for k in range(state.integrals.shape[1]):
-        grown = state.integrals[b, k] - episode.last_integrals[b, k]
-        reward += episode.reward_weights[b, k] * grown
+def _num_late(state: State, episode: Episode, b: int) -> float:
+    """Return the number of jobs that are or ended behind `due_seconds`, or were blocked and had some."""
+    due, late = episode.due_seconds[b], 0.0
+    for j in range(min(state.clusters[b].next_arrival, len(due))):
+        job = state.jobs[b, j]
+        end = job.end_seconds if job.status == JobStatus.DONE else state.clusters[b].now
+        late += due[j] < (np.inf if job.outcome == JobOutcome.BLOCKED else end)
+    return late
+
+
+@kernel
+def _write_rewards(state: State, episode: Episode, out: StepOutputs, b: int, discount: float) -> None:
+    """Write the reward of a step, shaped unless `discount` is below 0, its parts and the cost."""
+    late, last = _num_late(state, episode, b), state.integrals.shape[1]
+    for s in range(episode.weights.shape[1]):
+        weights = episode.weights[b, s]
+        signal = weights[last] * (late - episode.num_late[b])
+        for k in range(last):
+            signal += weights[k] * (state.integrals[b, k] - episode.last_integrals[b, k])
+        if s == 0:
+            out.rewards[b] = signal
+        elif s <= out.parts.shape[1]:
+            out.parts[b, s - 1] = signal
+        else:
+            out.costs[b] = signal
+    episode.num_late[b] = late
+    for k in range(last):
         episode.last_integrals[b, k] = state.integrals[b, k]
-    return reward
+    if discount >= 0.0:
+        before = episode.potential[b]
+        episode.potential[b] = _potential(state, episode, b)
+        out.rewards[b] += discount * episode.potential[b] - before
 
 
 @kernel
@@ -246,7 +270,7 @@ def step(
                 end = STALLED
         elif phase == BEGIN:
             _begin(state, episode, b, workload_rows[b], rows, config.limit_seconds)
-            out.returns[b] = 0.0
+            out.returns[b] = out.costs[b] = 0.0
             out.lengths[b] = 0
         if end == ONGOING:
             action, scored, mask = actions[b], scores[b], out.masks[b]
@@ -265,9 +289,8 @@ def step(
             out.episode_slowdown[b] = _slowdown(state, b) / served if served > 0.0 else np.nan
             out.episode_jct[b] = out.episode_jct[b] if served > 0.0 else np.nan
         if has_action:
-            reward = _reward(state, episode, b, config.discount)
-            out.rewards[b] = reward
-            out.returns[b] += reward
+            _write_rewards(state, episode, out, b, config.discount)
+            out.returns[b] += out.rewards[b]
             out.lengths[b] += 1
         elif config.discount >= 0.0:
             episode.potential[b] = _potential(state, episode, b)

@@ -21,7 +21,7 @@ from ringyard.rendering.frames import Renderer
 _OWN_ATTRIBUTES = ("action_masks", "np_random", "np_random_seed")
 #: {attribute of a `ClusterEnv` that all clusters share: its name in `ClusterVectorEnv`}
 _SHARED_ATTRIBUTES = {name: f"single_{name}" for name in ("action_space", "observation_space")}
-_SHARED_ATTRIBUTES |= {name: name for name in ("metadata", "render_mode", "config", "spec")}
+_SHARED_ATTRIBUTES |= {name: name for name in ("metadata", "render_mode", "config", "spec", "reward_space")}
 
 
 class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
@@ -96,7 +96,7 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         segments = MAX_SEGMENTS if render_mode else 0
         self.batch = ClusterBatch(self.config, self.num_envs, segments, num_threads=num_threads)
         self.single_observation_space = observation.space(cluster, actions)
-        self.single_action_space = actions.space
+        self.single_action_space, self.reward_space = actions.space, self.config.reward.space
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._copy = copy
@@ -193,7 +193,7 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
         self.batch.replace_invalid(given, stepping)
         self.batch.step(given, stepping)
         done, truncated = self.batch.done.copy(), self.batch.truncated.copy()
-        rewards = self.batch.rewards.copy()
+        rewards = self.batch.rewards_given.copy()
         if self._max_steps is not None:
             truncated |= self.batch.lengths >= self._max_steps
         if len(stepping) < self.num_envs:

@@ -68,6 +68,13 @@ def _entry_generator(config: EnvConfig, entry: int) -> tuple[np.random.Generator
     return np.random.default_rng(sequence), int(sequence.generate_state(1)[0])
 
 
+def empty_signals(config: EnvConfig, size: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return zeroed `weights` and `due_seconds` of `WorkloadRows` with `size` rows."""
+    jobs = config.workload.num_jobs if config.cost and config.cost.due_seconds else 0
+    signals = 1 + len(config.reward.parts) + (config.cost is not None)
+    return np.zeros((size, signals, INTEGRALS + 1)), np.zeros((size, jobs))
+
+
 class WorkloadCache:
     """Prepared job tables of an environment. Entry k depends on (`workload_seed`, k) only.
 
@@ -97,7 +104,7 @@ class WorkloadCache:
         jobs = config.workload.num_jobs
         records, static = Job.zeros(size, jobs), StaticFeatures.zeros(size, jobs)
         numbers, seeds = np.zeros(size, np.int64), np.zeros(size, np.int64)
-        return WorkloadRows(records, static, numbers, np.zeros((size, INTEGRALS)), seeds)
+        return WorkloadRows(records, static, numbers, *empty_signals(config, size), seeds)
 
     @classmethod
     def entry_bytes(cls, config: EnvConfig) -> int:
@@ -209,5 +216,10 @@ class WorkloadCache:
         records["priority"][owner, position] = queue_priority(config.actions.queue_order, jobs)
         self.rows.static[owner, position] = static_features(jobs)
         own = [records[row, :length] for row, length in zip(rows, lengths, strict=True)]
-        self.rows.weights[rows] = config.reward.weights(own, config.cluster)
+        for s, reward in enumerate((config.reward, *config.reward.parts)):
+            self.rows.weights[rows, s, :-1] = reward.weights(own, config.cluster)
+        if config.cost is not None:
+            self.rows.weights[rows, -1] = config.cost.weights(own)
+            if config.cost.due_seconds is not None:
+                self.rows.due_seconds[owner, position] = config.cost.due_seconds(records[owner, position])
         return [self.utilities_of(one) for one in own]
