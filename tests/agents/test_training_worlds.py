@@ -9,9 +9,10 @@ import pytest
 from omegaconf import OmegaConf
 
 from ringyard import Cluster, JobTable
+from ringyard.mdp.costs import sla_violations
 from ringyard.mdp.env_config import EnvConfig
 from ringyard_agents import cli
-from ringyard_agents.learning.episodes import Constraint
+from ringyard_agents.learning.episodes import Constraint, EpisodeRunner
 from ringyard_agents.learning.evaluation import Evaluation, agent_sort_key
 from ringyard_agents.learning.learner import adapt_env_config
 from toy_learner import ToyLearner
@@ -140,6 +141,32 @@ def test_who_keeps_a_constraint_is_best_and_a_broken_one_costs_more_and_more(ins
     )
 
 
+def test_a_constraint_on_costs_uses_their_sum_over_an_episode(inside):
+    words = [*KEEPING[:-1], "constraint.metric=cost", "constraint.bound=0.05", "cost=sla_violations"]
+    assert cli.main([*words, "constraint.multiplier_learning_rate=0.5", "total_decisions=200"]) == 0
+    rows = list(csv.DictReader((inside / "runs/kept/tensorboard/progress.csv").read_text().splitlines()))
+    seen = [row for row in rows if row["eval/lagrange_multiplier"]]
+    used = np.array([float(row["eval/cost_ratio_to_bound"]) for row in seen])
+    assert used == pytest.approx(np.rint(used * 0.05 * 16) / 16 / 0.05)  # of 2 x 8 jobs
+    assert used.min() > 1
+    multipliers = [float(row["eval/lagrange_multiplier"]) for row in seen]
+    assert multipliers == pytest.approx(np.cumsum([0.5 * (one - 1) for one in used]))
+    found = json.loads((inside / "runs/kept/training.json").read_text())["constraint"]
+    assert found["metric"] == "cost"
+    assert found["best_ratio_to_bound"] == pytest.approx(used.min())
+
+
+def test_penalties_of_costs_are_their_sums():
+    """One of two jobs waits for the other, so that its completion time is twice its run time."""
+    world = EnvConfig(Cluster((1,)), workload=Late(np.inf), num_workloads=2, cost=sla_violations(1.5))
+    runner = EpisodeRunner(world, 2)
+    played = runner.run_episodes(np.arange(2), lambda seen, masks, clusters: masks.argmax(axis=1))
+    assert runner.batch.episode_costs() == pytest.approx([0.5, 0.5])
+    constraint = Constraint("cost", {"own": 0.25}, 1.0, multiplier=3.0)
+    less = played.returns - constraint.penalize("own", played, runner.batch, 2.0).returns
+    assert less == pytest.approx([3.0 * 2.0 * 0.5 / 0.25] * 2)
+
+
 @pytest.mark.parametrize("reward", ["fairness", "jct"])
 def test_an_agent_is_judged_by_whole_episodes_as_its_baselines_are(inside, reward):
     found = []
@@ -151,13 +178,16 @@ def test_an_agent_is_judged_by_whole_episodes_as_its_baselines_are(inside, rewar
 
 
 class Late:
-    """Two jobs that cannot end in time, so that they are blocked when they start."""
+    """Two jobs of 100 s that cannot end in time, so that they are blocked when they start."""
 
     num_jobs = 2
 
+    def __init__(self, acceptable=50.0):
+        self.acceptable = acceptable
+
     def sample(self, cluster, rng):
         jobs = JobTable.from_columns([0.0, 0.0], [1, 1], [100.0, 100.0])
-        return replace(jobs, acceptable_jct=np.full(2, 50.0))
+        return replace(jobs, acceptable_jct=np.full(2, self.acceptable))
 
 
 def test_who_serves_no_job_keeps_no_constraint():
@@ -182,6 +212,11 @@ def test_who_serves_no_job_keeps_no_constraint():
         ([*KEEPING, "constraint.bound=zoo:nobody"], "train: there is no agent 'zoo:nobody'"),
         ([*TOY, "evaluate.schedulers=[sjff]"], "evaluate.schedulers has 'sjff'"),
         ([*KEEPING, "constraint.metric=blocking_rate", "constraint.bound=sjf"], "its blocking_rate is 0"),
+        ([*KEEPING[:-1], "constraint.metric=cost", "constraint.bound=1"], "and a cost such as"),
+        (
+            [*KEEPING[:-1], "constraint.metric=cost", "constraint.bound=sjf", "cost=sla_violations"],
+            "expected a number as constraint.bound",
+        ),
         ([*TOY, "constraint.metric=p99_jct", "constraint.bound=9"], "expected one that scores jobs"),
         ([*KEEPING, "constraint.bound=9", "limit_seconds=60"], "limit_seconds is 60 (environment own)"),
     ],

@@ -220,11 +220,3 @@ def fit_network(
         if step >= best:
             break
     return network.arrays(), best, least, marginal
-
-
-def write_hazard_network(
-    file: Path, network: Mapping[str, NDArray[np.float64]], facts: Mapping[str, Any]
-) -> None:
-    """Write {name: array} of `ringyard_baselines.tools.survival.PARAMETERS`, with JSON facts of the fit."""
-    arrays = {name: np.asarray(array, dtype=np.float32) for name, array in network.items()}
-    Checkpoint(arrays, {"kind": KIND, **facts}).write(file)

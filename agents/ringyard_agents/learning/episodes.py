@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env_config import EnvConfig
-from ringyard.sim.metrics import Metrics
 from ringyard_agents.learning.score_networks import Floats, Ids, Masks
 
 #: assumed ratio of metric to bound of an episode that served no job and so has no metric
@@ -100,7 +99,8 @@ class Constraint:
     constrained MDP, Altman 1999). `metric / bound` of an episode that served no job is taken as 2.
     """
 
-    metric: str  #: field of `Metrics`, less is better
+    #: field of `Metrics`, less is better, or "cost": the sum of `info["cost"]` over an episode
+    metric: str
     bounds: Mapping[str, float]  #: {environment's label: upper bound on the mean, in the unit of the metric}
     learning_rate: float  #: change of the multiplier at an evaluation, per unit of (metric / bound - 1)
     multiplier: float = 0.0  #: the Lagrange multiplier, at least 0
@@ -109,16 +109,17 @@ class Constraint:
         """Update the multiplier after an evaluation with this ratio of metric to bound."""
         self.multiplier = max(0.0, self.multiplier + self.learning_rate * (ratio - 1.0))
 
-    def ratios_to_bound(self, label: str, metrics: Sequence[Metrics]) -> NDArray[np.float64]:
-        """Return [episodes] ratios of the metric to the bound of environment `label`, from `metrics`."""
-        ratios = np.array([float(getattr(one, self.metric)) for one in metrics]) / self.bounds[label]
+    def ratios_to_bound(self, label: str, batch: ClusterBatch) -> NDArray[np.float64]:
+        """Return [clusters] ratios of the metric of the episodes of `batch` to the bound of `label`."""
+        if self.metric == "cost":
+            return batch.episode_costs() / self.bounds[label]
+        episodes = [batch.metrics(b) for b in range(batch.num_clusters)]
+        ratios = np.array([float(getattr(one, self.metric)) for one in episodes]) / self.bounds[label]
         return np.where(np.isnan(ratios), _RATIO_WITHOUT_JOBS, ratios)
 
-    def penalize(
-        self, label: str, episodes: EpisodeBatch, metrics: Sequence[Metrics], scale: float
-    ) -> EpisodeBatch:
+    def penalize(self, label: str, episodes: EpisodeBatch, batch: ClusterBatch, scale: float) -> EpisodeBatch:
         """Subtract the penalty of each episode from its last reward, by the mean absolute return, `scale`."""
-        ratios = self.ratios_to_bound(label, metrics)
+        ratios = self.ratios_to_bound(label, batch)
         rewards = episodes.rewards.copy()
         last = len(rewards) - 1 - np.argmax(episodes.valid[::-1], axis=0)
         rewards[last, np.arange(len(ratios))] -= self.multiplier * scale * ratios

@@ -102,7 +102,7 @@ class Evaluation:
             self.first = self.latest
         if self.constraint is not None:
             ratios = self.constraint.ratios_to_bound
-            self.bound_ratio = _geometric_mean(float(ratios(*one).mean()) for one in episodes.items())
+            self.bound_ratio = _geometric_mean(float(ratios(*one).mean()) for one in self._batches.items())
             self.constraint.update_multiplier(self.bound_ratio)
         best_key = agent_sort_key(self.best_bound_ratio, self.best)
         better = agent_sort_key(self.bound_ratio, self.latest) < best_key
@@ -195,18 +195,24 @@ class EvaluationWorkloads(NamedTuple):
                 f"constraint.metric is {metric} and constraint.bound is {bound}; expected both, such as"
                 " constraint.metric=worst_fairness constraint.bound=themis, or neither"
             )
+        is_number = isinstance(bound, int | float)
         for label, environment in self.environments.items():
             if environment.reward._target_.endswith(".saved_job_completion_time"):
                 raise ConfigurationError(
                     "constraint: penalties are scaled by returns, which are near 0 with reward=saved_jct;"
                     " expected reward=total_jct"
                 )
+            if metric == "cost" and (environment.cost._target_.endswith(".no_cost") or not is_number):
+                raise ConfigurationError(
+                    'constraint: constraint.metric=cost is the sum of info["cost"], which schedulers do not'
+                    " have; expected a number as constraint.bound, and a cost such as cost=sla_violations"
+                )
             if environment.limit_seconds is not None:
                 raise ConfigurationError(
                     f"constraint: limit_seconds is {environment.limit_seconds} (environment {label}), and"
                     " jobs that it cuts off do not count towards the bound; expected limit_seconds=null"
                 )
-        if isinstance(bound, int | float):
+        if is_number:
             bounds = dict.fromkeys(self.environments, float(bound))
             return Constraint(metric, bounds, multiplier_learning_rate)
         entry = SchedulerEntry.read(bound, "constraint.bound")

@@ -174,10 +174,9 @@ class EvolutionStrategies:
         if self.constraint is None:
             return episodes
         batch = self._runners[label].batch
-        metrics = [batch.metrics(b) for b in range(batch.num_clusters)]
-        sums = np.array([np.abs(episodes.returns).sum(), len(metrics)])
+        sums = np.array([np.abs(episodes.returns).sum(), batch.num_clusters])
         total, count = self.hardware.process_group.sum_values(sums)
-        return self.constraint.penalize(label, episodes, metrics, total / count)
+        return self.constraint.penalize(label, episodes, batch, total / count)
 
     def _round(self) -> dict[str, float]:
         num_pairs = self.workloads_per_round * self.group_size // 2
