@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from ringyard.allocator import JobUtilities
 from ringyard.checks import require_memory, row_bytes
-from ringyard.cluster import Cluster
 from ringyard.compiled import BoolVector, FloatVector, IntVector, entry_point
 from ringyard.errors import ActionError, EpisodeError, SchedulerError
 from ringyard.mdp.actions import Actions, AllocatorActions
