@@ -449,7 +449,7 @@ def test_threads_that_meet_a_bundle_at_once_get_one_address():
                     return held._address
 
                 addresses = {one.result() for one in [pool.submit(ask) for _ in range(4)]}
-                assert addresses == {held._kept[0].ctypes.data}
+                assert addresses == {held._kept[-1].ctypes.data}
     finally:
         sys.setswitchinterval(usual)
 

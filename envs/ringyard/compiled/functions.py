@@ -170,6 +170,16 @@ class Kernel(ByName):
         return compiled
 
     @LockedCachedProperty
+    def as_llvm(self) -> Any:
+        """What Numba compiled, LLVM's code of the kernel and of those compiled into it."""
+        if not self.linked:
+            return self.declared
+        function = _copy_function(self._compiled, "llvm", {})
+        options = {"pipeline_class": internals.InlinedCompiler}
+        dispatcher, _ = self._dispatcher(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, **options)
+        return internals.compiled_for(dispatcher, self.signature)
+
+    @LockedCachedProperty
     def outside(self) -> Any:
         """The dispatcher that Python calls. Numba looks at the types of arguments."""
         function = _copy_function(self._compiled, "from_python", {})
