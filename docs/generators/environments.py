@@ -187,6 +187,8 @@ def _actions(env: ClusterEnv, parts: Mapping[str, str]) -> list[tuple[str, str]]
     if not isinstance(actions, Actions):
         return []
     said = leaf("action", parts["action"]).said["templates"] if "action" in parts else []
+    if isinstance(said, str):  # an interpolation: names of templates say it all
+        said = []
     templates = [one if isinstance(one, Mapping) else {} for one in said] or [{}] * len(actions.starts)
     starts = [
         f"{_start(one.name)}{_arguments(said)}" for one, said in zip(actions.starts, templates, strict=True)
@@ -211,6 +213,7 @@ def _actions(env: ClusterEnv, parts: Mapping[str, str]) -> list[tuple[str, str]]
 
 def _start(name: str) -> str:
     """What a way to start a job does: its placement rule, and the GPUs that it gives."""
+    name = re.sub(r" fastest$", ", in its fastest execution plan", name)
     return re.sub(r" gpusx(\S+)", r", on \1 times the GPUs that the job asks for", name)
 
 
