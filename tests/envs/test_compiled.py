@@ -156,7 +156,7 @@ def test_kernels_write_through_bundles_and_link():
 def test_what_stops_a_compilation_inside_machine_code_is_raised(reason, monkeypatch, tmp_path):
     """A linked kernel is compiled at its first call. If that is stopped, the next call starts anew."""
 
-    address_of, reasons = functions.address_of, [reason, KeyboardInterrupt]
+    address_of, reasons = functions.internals.address_of, [reason, KeyboardInterrupt]
 
     def stopped(function):
         if reasons:  # and what raises the reason is stopped once, too
@@ -167,7 +167,7 @@ def test_what_stops_a_compilation_inside_machine_code_is_raised(reason, monkeypa
     cache.folder_of.cache_clear()
     calling, called = (Kernel(one.python, linked=True) for one in (calls_it, stopped_once))
     with monkeypatch.context() as within:
-        within.setattr(functions, "address_of", stopped)
+        within.setattr(functions.internals, "address_of", stopped)
         with pytest.raises(reason if isinstance(reason, type) else type(reason)):
             calling(1.0)
     assert "address" not in vars(called)
