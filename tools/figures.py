@@ -90,7 +90,7 @@ _MOVED = 5
 #: columns that full tables do not show
 _HIDDEN = (
     *("p95 (s)", "median (s)", "GPUs busy", "fragmented", "blocked", "wall time (s)", "per decision (ms)"),
-    *("options", "late"),
+    "options",
     *(title for title, _, _ in LOSS_COLUMNS),
 )
 #: columns of the folded table of other metrics
@@ -157,7 +157,8 @@ def store(name: str, workers: int) -> None:
     lost = [f"lost_to_{one}" for one in LOSS_NAMES if runs[f"lost_to_{one}"].any()]
     schedulers = {}
     for label, own in runs.groupby("scheduler", sort=False):
-        values = {metric: own[metric].round(6).tolist() for metric in (*_METRICS, *lost)}
+        promised = ["sla_violations"] if own["sla_violations"].notna().all() else []
+        values = {metric: own[metric].round(6).tolist() for metric in (*_METRICS, *promised, *lost)}
         declared = {column: own[column].tolist()[0] for column in _DECLARED}
         schedulers[label] = {**declared, "options": options[label], "values": values}
     first = runs[runs["scheduler"] == runs["scheduler"].iloc[0]]
@@ -310,6 +311,7 @@ def comparison(name: str, columns: tuple[str, ...] = ()) -> str:
         return _columns(rows, [title for title in rows[0] if title.startswith(columns)], _CAPTION)
     parts = ("queueing (s)", *loss_columns(rows))
     main = [title for title in rows[0] if title not in (*_HIDDEN, *_OTHERS, *parts)]
+    main = [title for title in main if title != "late" or any(row[title] != NO_VALUE for row in rows)]
     tables = [
         _columns(rows, main, _CAPTION),
         _folded("Parts of the mean JCT (s); lower is better", _columns(rows, ("scheduler", *parts))),

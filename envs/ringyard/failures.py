@@ -5,7 +5,6 @@ from itertools import pairwise
 from typing import Annotated
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from ringyard.checks import Positive, PositiveInt, checked
@@ -75,6 +74,8 @@ def recorded_capacity(
     Raises:
         ConfigurationError: no such file, columns or series, or one that never has so many servers.
     """
+    import pandas as pd  # environments without such servers do not wait for it
+
     try:
         rows = pd.read_csv(path, usecols=["trace", "second", "nodes"], dtype={"nodes": str})
     except (OSError, ValueError) as error:

@@ -134,7 +134,7 @@ def test_agents_are_judged_by_what_their_reward_stands_for():
     assert worth == pytest.approx(
         {
             **{"blocking": 0.5, "jct": 6.25, "makespan": 6.25, "slowdown": 0.0625, "utilisation": 0.0},
-            **dict.fromkeys(("total_jct", "saved_jct"), 6.25),
+            **dict.fromkeys(("total_jct", "saved_jct", "vector"), 6.25),
             **{"fairness": 0.0625, "worst_fairness": 0.0625},
         }
     )
