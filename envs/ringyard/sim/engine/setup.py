@@ -98,7 +98,7 @@ def new_state(
         if len(failures.outages) != cluster.num_servers:
             raise ConfigurationError(
                 f"failures.outages has {len(failures.outages)} rows; expected one for each of the"
-                f" {cluster.num_servers} servers"
+                f" {cluster.num_servers} servers (recorded: failures.num_servers={cluster.num_servers})"
             )
         state.servers["num_outage_times"] = [len(times) for times in failures.outages]
         outages = np.full((cluster.num_servers, max(map(len, failures.outages))), np.inf)
