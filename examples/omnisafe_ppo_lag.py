@@ -23,7 +23,7 @@ class RingyardCMDP(CMDP):
     _support_envs = ("ringyard/Sharing-Weights-v0", "ringyard/Contention-Weights-v0")
     need_time_limit_wrapper, need_auto_reset_wrapper, _num_envs = False, True, 1
 
-    def __init__(self, env_id, cost="sla_violations", device="cpu", num_envs=1, **arguments):
+    def __init__(self, env_id, cost="slowdown_violations", device="cpu", num_envs=1, **arguments):
         del num_envs  # one cluster in each process
         self._env = gymnasium.make(f"ringyard:{env_id}", cost=cost, flat=True, **arguments)
         self._observation_space, self._action_space = self._env.observation_space, self._env.action_space

@@ -30,8 +30,18 @@ class Observability(Flag):
     SPEEDS = auto()  #: how fast jobs run with other allocations, as profiling would measure it
     FUTURE = auto()  #: what cannot be known in advance: cancellations, failures, noise, errors of predictions
     HISTORY = auto()  #: run times, users and virtual clusters of jobs that ended before the first arrival
-    #: all flags, of which HISTORY is the last
-    EVERYTHING = 2 * HISTORY - 1  # type: ignore[operator]
+    #: all flags
+    EVERYTHING = (
+        SIZES
+        | ATTAINED_SERVICE
+        | DISTRIBUTION
+        | PREDICTIONS
+        | DURATIONS
+        | TRAINING_CURVES
+        | SPEEDS
+        | FUTURE
+        | HISTORY
+    )
 
     def __str__(self) -> str:
         if self in (Observability.NOTHING, Observability.EVERYTHING):

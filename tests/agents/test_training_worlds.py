@@ -9,7 +9,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from ringyard import Cluster, JobTable
-from ringyard.mdp.costs import sla_violations
+from ringyard.mdp.costs import slowdown_violations
 from ringyard.mdp.env_config import EnvConfig
 from ringyard_agents import cli
 from ringyard_agents.learning.episodes import Constraint, EpisodeRunner
@@ -142,7 +142,7 @@ def test_who_keeps_a_constraint_is_best_and_a_broken_one_costs_more_and_more(ins
 
 
 def test_a_constraint_on_costs_uses_their_sum_over_an_episode(inside):
-    words = [*KEEPING[:-1], "constraint.metric=cost", "constraint.bound=0.05", "cost=sla_violations"]
+    words = [*KEEPING[:-1], "constraint.metric=cost", "constraint.bound=0.05", "cost=slowdown_violations"]
     assert cli.main([*words, "constraint.multiplier_learning_rate=0.5", "total_decisions=200"]) == 0
     rows = list(csv.DictReader((inside / "runs/kept/tensorboard/progress.csv").read_text().splitlines()))
     seen = [row for row in rows if row["eval/lagrange_multiplier"]]
@@ -158,7 +158,7 @@ def test_a_constraint_on_costs_uses_their_sum_over_an_episode(inside):
 
 def test_penalties_of_costs_are_their_sums():
     """One of two jobs waits for the other, so that its completion time is twice its run time."""
-    world = EnvConfig(Cluster((1,)), workload=Late(np.inf), num_workloads=2, cost=sla_violations(1.5))
+    world = EnvConfig(Cluster((1,)), workload=Late(np.inf), num_workloads=2, cost=slowdown_violations(1.5))
     runner = EpisodeRunner(world, 2)
     played = runner.run_episodes(np.arange(2), lambda seen, masks, clusters: masks.argmax(axis=1))
     assert runner.batch.episode_costs() == pytest.approx([0.5, 0.5])
@@ -214,7 +214,7 @@ def test_who_serves_no_job_keeps_no_constraint():
         ([*KEEPING, "constraint.metric=blocking_rate", "constraint.bound=sjf"], "its blocking_rate is 0"),
         ([*KEEPING[:-1], "constraint.metric=cost", "constraint.bound=1"], "and a cost such as"),
         (
-            [*KEEPING[:-1], "constraint.metric=cost", "constraint.bound=sjf", "cost=sla_violations"],
+            [*KEEPING[:-1], "constraint.metric=cost", "constraint.bound=sjf", "cost=slowdown_violations"],
             "expected a number as constraint.bound",
         ),
         ([*TOY, "constraint.metric=p99_jct", "constraint.bound=9"], "expected one that scores jobs"),

@@ -86,10 +86,10 @@ def test_a_job_that_leaves_by_its_acceptable_time_misses_its_deadline():
     assert sum(found) == 1
 
 
-def test_sla_violations_are_completion_times_above_a_multiple_of_run_times():
+def test_slowdown_violations_are_completion_times_above_a_multiple_of_run_times():
     """Completion times are 10, 20 and 50 s; run times alone are 10, 10 and 30 s."""
     for slowdown, expected in ((1.0, [0, 1, 1]), (1.6, [0, 1, 1]), (1.9, [0, 1, 0]), (2.0, [0, 0, 0])):
-        found, times = costs_of(ClusterEnv(one_gpu(costs.sla_violations(slowdown))))
+        found, times = costs_of(ClusterEnv(one_gpu(costs.slowdown_violations(slowdown))))
         assert (found, times) == (expected, [10, 20, 50])
 
 
@@ -117,10 +117,10 @@ def test_info_has_a_cost_only_where_one_is_asked_for():
     with pytest.raises(ConfigurationError, match="cost is 'deadlines'; expected deadline_misses"):
         gymnasium.make("ringyard/Cluster-v0", cost="deadlines")
     with pytest.raises(ConfigurationError, match=r"cost.slowdown is 0.5; expected a number in \[1, inf\)"):
-        costs.sla_violations(0.5)
+        costs.slowdown_violations(0.5)
 
 
-@pytest.mark.parametrize("cost", ["sla_violations", "worst_fairness"])
+@pytest.mark.parametrize("cost", ["slowdown_violations", "worst_fairness"])
 def test_checkers_find_nothing_with_a_cost(cost):
     env = gymnasium.make("ringyard/Sharing-Weights-v0", cost=cost)
     with warnings.catch_warnings():
@@ -133,7 +133,9 @@ def test_checkers_find_nothing_with_a_cost(cost):
 @pytest.mark.parametrize("mode", AutoresetMode)
 def test_infos_of_many_clusters_have_the_costs_of_single_ones(mode):
     config = replace(
-        experiment("sharing", form="weights", cost="sla_violations"), limit_seconds=4000.0, num_workloads=4
+        experiment("sharing", form="weights", cost="slowdown_violations"),
+        limit_seconds=4000.0,
+        num_workloads=4,
     )
     ours, theirs = ClusterVectorEnv(3, config, mode), [partial(ClusterEnv, config)] * 3
     theirs, total = SyncVectorEnv(theirs, autoreset_mode=mode), 0.0

@@ -1,6 +1,6 @@
 """Steps per second of `CudaVectorEnv` on a GPU, over whole episodes, with random valid actions drawn there.
 
-`python -m tools.cuda` first plays 64 clusters beside a processor, whose steps must be the same.
+`python -m tools.cuda` first plays 64 clusters beside a processor, and their steps must be the same.
 """
 
 import argparse

@@ -205,7 +205,8 @@ class EvaluationWorkloads(NamedTuple):
             if metric == "cost" and (environment.cost._target_.endswith(".no_cost") or not is_number):
                 raise ConfigurationError(
                     'constraint: constraint.metric=cost is the sum of info["cost"], which schedulers do not'
-                    " have; expected a number as constraint.bound, and a cost such as cost=sla_violations"
+                    " have; expected a number as constraint.bound, and a cost such as"
+                    " cost=slowdown_violations"
                 )
             if environment.limit_seconds is not None:
                 raise ConfigurationError(

@@ -57,8 +57,8 @@ def worst_fairness() -> Cost:
 def _deadline(jobs: Records1[Job]) -> NDArray[np.float64]:
     due = np.minimum(jobs["submit_seconds"] + jobs["deadline_seconds"], jobs["blocked_seconds"])
     if np.isinf(due).all():
-        said = "cost=deadline_misses: no job has deadline_seconds or acceptable_jct; try cost=sla_violations"
-        warnings.warn(said, ConfigurationWarning, stacklevel=2)
+        said = "no job has deadline_seconds or acceptable_jct; try cost=slowdown_violations"
+        warnings.warn(f"cost=deadline_misses: {said}", ConfigurationWarning, stacklevel=2)
     return due
 
 
@@ -75,8 +75,8 @@ def _exceed(slowdown: float, jobs: Records1[Job]) -> NDArray[np.float64]:
 
 
 @checked("cost")
-def sla_violations(slowdown: Annotated[float, "[1, inf)"] = 2.0) -> Cost:
-    """Create the cost of jobs that exceed a service-level agreement on their slowdown.
+def slowdown_violations(slowdown: Annotated[float, "[1, inf)"] = 2.0) -> Cost:
+    """Create the cost of jobs that exceed an agreed slowdown.
 
     Its sum over an episode is the share of jobs with a completion time of more than `slowdown` x their run
     time alone as they ask. The limit is an assumption: clusters publish none.
