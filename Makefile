@@ -31,9 +31,9 @@ quickstart: $(VENV)/.runnable
 	$(RUN)ringyard train experiment=cpu_gpu form=jobs reward=saved_jct agent=ppo_jobs total_decisions=12000 evaluate.every=6000 'evaluate.schedulers=[synergy_tune@consolidate]' name=$(NAME) overwrite=true
 	$(RUN)ringyard compare experiment=quickstart_comparison name=$(NAME)_comparison trained=runs/$(NAME) overwrite=true
 
-# behaviour of everything on small inputs: under 8 minutes on 2 cores
+# behaviour of everything on small inputs; a test that takes 10 minutes is stopped and says where it was
 test: setup
-	$(RUN)python -m pytest -n auto --dist worksteal
+	$(RUN)python -m pytest -n auto --dist worksteal -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
 # whole examples, tutorials, trainings and command lines, all combinations, 10,000 random simulations, kills, the oldest
 # versions of the libraries

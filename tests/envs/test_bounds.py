@@ -180,7 +180,9 @@ def broken(seed):
             if attempt:
                 done = finished(sim, np.random.default_rng([seed, attempt]))
             else:
-                done = not np.isfinite(world.failures.mean_up_seconds) and not world.rounds_only
+                failures = world.failures  # with outages that repeat, a job may never come to an end
+                lasting = not np.isfinite(failures.mean_up_seconds) and not any(failures.outages)
+                done = lasting and not world.rounds_only
                 if done:
                     run(sim, srtf(consolidate()), np.random.default_rng(0))
             ended += done
