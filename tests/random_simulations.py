@@ -333,6 +333,14 @@ def draw_simulation(seed):
         own = np.random.default_rng([seed, attempt, 3])
         if own.random() < 0.2:
             case = case._replace(jobs=with_warm_jobs(own, case.jobs))
+        own = np.random.default_rng([seed, attempt, 4])
+        if len(set(case.cluster.gpu_types)) > 1 and own.random() < 0.5:
+            by_model = str(one_of(own, "equal", "by_speed"))
+            split = own.integers(0, 3, len(case.jobs))
+            case = case._replace(
+                performance=replace(case.performance, batch_split=by_model),
+                jobs=replace(case.jobs, batch_split=split),
+            )
         try:
             simulator(case)
         except (WorkloadError, ConfigurationError):

@@ -15,7 +15,7 @@ from ringyard.errors import WorkloadError
 from ringyard.observability import COLUMNS, Observability, check_column
 from ringyard.profiles import catalogue, profile_values
 from ringyard.resources import RESOURCES
-from ringyard.state.records import JobKind, JobOutcome, LossCurve
+from ringyard.state.records import BatchSplit, JobKind, JobOutcome, LossCurve
 
 _Whole = NDArray[np.int64]
 _Float = NDArray[np.float64]
@@ -144,6 +144,8 @@ class JobTable:
     kind: Annotated[_Whole, "[0, 2]", int(JobKind.RING)]
     #: share of `compute_seconds` that does not depend on the batch, in [0, 1]
     fixed_fraction: Annotated[_Float, "[0, 1]", 0.0]
+    #: `ringyard.state.records.BatchSplit` on unlike GPUs. AS_MODEL: `PerformanceModel.batch_split`.
+    batch_split: Annotated[_Whole, "[0, 2]", int(BatchSplit.AS_MODEL)]
     #: smallest number of GPUs. Equal to `num_gpus` and `max_gpus` unless the job is elastic.
     min_gpus: Annotated[_Whole, "[0, 2147483647]"]
     max_gpus: Annotated[_Whole, "[0, 2147483647]"]  #: largest number of GPUs

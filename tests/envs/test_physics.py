@@ -1,5 +1,6 @@
 """Parts of the physics by hand: closed forms, limits, and small clusters computed on paper."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -29,7 +30,7 @@ from ringyard.performance.parameter_server import (
 from ringyard.performance.ring import overlapped_seconds
 from ringyard.profiles import catalogue, model_id, profile
 from ringyard.restart import constant
-from ringyard.state.records import Job, JobKind
+from ringyard.state.records import BatchSplit, Job, JobKind
 from small_simulations import arrived, specs
 from tools.equations.parameter_server_errors import refit
 from tools.measured_sets.aiturbo import CALIBRATION
@@ -427,10 +428,15 @@ def test_unlike_gpus_take_shares_of_the_batch_by_their_speed(model, fixed):
     part = float(jobs.fixed_fraction[0])
     p100 = np.array(own.relative_seconds("p100"))
     found = {}
-    for split in ("equal", "by_speed"):
+    splits = {"equal": BatchSplit.EQUAL, "by_speed": BatchSplit.BY_SPEED}
+    for split, other in itertools.pairwise((*splits, "equal")):
         sim = arrived(cluster, jobs, composite(INF, INF, batch_split=split), losses=True)
         sim.apply([Allocation(0, (0, 1, 2))])
         found[split] = seconds(sim, 0) / own.compute_seconds
+        same = replace(jobs, batch_split=np.full(2, splits[split]))
+        job_decides = arrived(cluster, same, composite(INF, INF, batch_split=other))
+        job_decides.apply([Allocation(0, (0, 1, 2))])
+        assert seconds(job_decides, 0) == seconds(sim, 0)
         sim.advance()
         assert sim.metrics().kernel_utilisation <= 1.0
         sim.apply([Allocation(1, (0, 1))])

@@ -342,6 +342,11 @@ def test_what_does_not_go_together_is_refused():
         ("plan_model", 99, "plan_model 99; expected below 7"),
         ("plan", 5, "plan 5; expected one of its model"),
         ("max_batch", 9999.0, "max_batch 9999.0; expected min_batch"),
+        (
+            "batch_split",
+            2,
+            r"batch_split 2; expected 1 \(EQUAL\), since performance=plans has GPUs of one type",
+        ),
     ):
         with pytest.raises(WorkloadError, match=said):
             Simulator(CLUSTER, replace(jobs, **{name: np.array([value])}), MODEL)

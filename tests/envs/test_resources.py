@@ -15,9 +15,10 @@ from ringyard.profiles import GpuProfile, profile, read_profile
 from ringyard.sim.engine.co_location import PlacementContext, evaluate_placement, seconds_in_context
 from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.speeds import isolated_iteration_seconds
-from ringyard.state.records import JobKind
+from ringyard.state.records import BatchSplit, JobKind
 from ringyard.workloads import (
     Arrivals,
+    BatchSplits,
     Cancellations,
     CpuJobs,
     Elastic,
@@ -173,6 +174,7 @@ def test_profiles_name_field_and_file(tmp_path):
         lambda: PerWorker("gpus", {1: 1}),
         lambda: ParameterServers(0.5, {"resnet50": 1}),
         lambda: CpuJobs(1, LogNormalDurations(1.0, 1.0), (0,), (0.0, 1.0)),
+        lambda: BatchSplits(1.5),
         lambda: Predictability(0.5, (0.5, 0.2)),
         lambda: Cancellations(0.5, (0.0, 1.0)),
         lambda: Adjustment(gpu_factor=2.0),
@@ -380,6 +382,7 @@ def test_extensions_do_what_they_say():
             CpuJobs(50, LogNormalDurations(5.0, 1.0), (1, 4), (1e9, 2e9)),
             Predictability(0.5, (0.1, 0.4), 0.2),
             Cancellations(0.3, (0.5, 1.0), 0.2),
+            BatchSplits(0.5),
         ),
     )
     assert workload.num_jobs == 250
@@ -398,6 +401,8 @@ def test_extensions_do_what_they_say():
     assert ((jobs.predictable_from[known] >= 0.1) & (jobs.predictable_from[known] <= 0.4)).all()
     assert np.log(jobs.prediction_factor).std() == pytest.approx(0.2, abs=0.04)
     assert 50 < np.isfinite(jobs.cancel_seconds).sum() < 100
+    assert 90 < (jobs.batch_split == BatchSplit.BY_SPEED).sum() < 160
+    assert (jobs.batch_split != BatchSplit.AS_MODEL).all()
     again = workload.sample(cluster, np.random.default_rng(0))
     assert np.array_equal(jobs.cancel_seconds, again.cancel_seconds)
     four = Extended(replace(base, models=ModelMix()), (Elastic(),))

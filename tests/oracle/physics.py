@@ -199,28 +199,33 @@ class ReferencePhysics:
 
     def gpu_speed(self, job: ReferenceJob) -> float:
         """Of its slowest GPU, reference GPU = 1; of all that take shares of the batch by their speed."""
-        if self._performance.batch_split == "by_speed" and job.gpus and job.model >= 0:
+        if job.balances and job.gpus and job.model >= 0:
             return self._balanced_speed(job)
         return min(self._speed_on(job, s) for s in self.servers(job))
 
     def _balanced_speed(self, job: ReferenceJob) -> float:
-        """Speed at which all workers end together: found by bisection of the time that they take."""
+        """Speed at which all workers end together: the time that they take is also found by bisection."""
         gpus = catalogue()[job.model].gpus
         here = gpus[REFERENCE_GPU]
         ratio = (job.batch / job.num_gpus) / (job.base_batch / job.asked_gpus)
         part = job.fixed_fraction / (job.fixed_fraction + (1 - job.fixed_fraction) * ratio)
-        workers = []
-        for gpu in job.gpus:
+        workers, seconds = [], []
+        for gpu in sorted(job.gpus):
             there = gpus[self._gpu_type(int(self.cluster.server_of_gpu[gpu]))]
             fixed = there.fixed_seconds / here.fixed_seconds if here.fixed_seconds else 1.0
             sample = there.sample_seconds / here.sample_seconds if here.sample_seconds else 1.0
             workers.append((part * fixed, (1 - part) * sample))
+            seconds.append((fixed, sample))
         low, high = max(fixed for fixed, _ in workers), max(fixed + sample for fixed, sample in workers)
         for _ in range(200):
             middle = (low + high) / 2
             done = sum((middle - fixed) / sample if sample else _INF for fixed, sample in workers)
             low, high = (low, middle) if done >= len(workers) else (middle, high)
-        return 1 / high
+        whole = (1 - part) * len(seconds) + part * sum(fixed / sample for fixed, sample in seconds)
+        together = whole / sum(1 / sample for _, sample in seconds)
+        exact = max(part * max(fixed for fixed, _ in seconds), together)
+        assert math.isclose(exact, high, rel_tol=1e-9)
+        return 1 / exact
 
     def _fastest(self, job: ReferenceJob) -> float:
         """Speed of the job on the GPU type where it is fastest."""
@@ -481,8 +486,7 @@ class ReferencePhysics:
     def _kernel_share(self, job: ReferenceJob, gpu: int) -> float:
         """Share of an iteration in which the job's kernels run on one of its GPUs."""
         server = int(self.cluster.server_of_gpu[gpu])
-        balanced = self._performance.batch_split == "by_speed"
-        speed = self.gpu_speed(job) if balanced else self._speed_on(job, server)
+        speed = self.gpu_speed(job) if job.balances else self._speed_on(job, server)
         shares = {} if job.model < 0 else catalogue()[job.model].kernel_share
         points = sorted(shares.get(self._gpu_type(server), next(iter(shares.values()), {1.0: 1.0})).items())
         share = self._at_samples(points, job.batch / job.num_gpus)

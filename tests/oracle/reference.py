@@ -108,6 +108,7 @@ class ReferenceSimulator(ReferencePhysics):
             base_batch=float(jobs.batch_size[j]),
             base_compute=float(jobs.compute_seconds[j]),
             fixed_fraction=float(jobs.fixed_fraction[j]),
+            balances=(self._performance.batch_split == "by_speed", False, True)[jobs.batch_split[j]],
             noise_scale=float(jobs.noise_scale[j]),
             gradient_bytes=float(jobs.gradient_bytes[j]),
             samples_per_core_second=float(jobs.samples_per_core_second[j]),

@@ -279,7 +279,7 @@ def job_options(sim: Simulator) -> JobOptions:
     on_gpus = np.unique(jobs["model"][jobs["kind"] != JobKind.CPU_ONLY])
     batches = float((jobs["max_batch"] / jobs["min_batch"]).max())
     slowness = sim.state.slowness
-    if sim.performance.batch_split == "by_speed":
+    if jobs["balances_batch"].any():
         slowness = np.broadcast_to(np.nanmin(slowness, axis=1, keepdims=True), slowness.shape).copy()
     limits = _Limits(
         fewest_servers=cluster.fewest_servers(np.arange(cluster.num_gpus + 1)),

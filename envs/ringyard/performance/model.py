@@ -90,9 +90,9 @@ class PerformanceModel:
     #: how far out-of-order backpropagation reorders gradients so that transfers overlap with computing: the
     #: overlap exponent is divided by 1 - this. 0: not at all, 1: the longer of the two remains.
     out_of_order_backprop: Annotated[float, "[0, 1]"] = 0.0
-    #: how a gang on unlike GPUs splits its batch: "equal" (the slowest GPU sets the pace), or "by_speed"
-    #: (`ringyard.state.gpu_effects.balanced_speed`; whether larger shares fit into a GPU's memory is not
-    #: checked)
+    #: how a gang on unlike GPUs splits its batch, unless `JobTable.batch_split` says so: "equal" (the slowest
+    #: GPU sets the pace), or "by_speed" (`ringyard.state.gpu_effects.balanced_speed`; whether larger shares
+    #: fit into a GPU's memory is not checked)
     batch_split: Literal["equal", "by_speed"] = "equal"
     memory: LoadedMemory = field(default_factory=LoadedMemory)  #: how `Job.bandwidth_slowdown` is counted
     plans: PlanTable | None = None  #: plans of the jobs, all of which have some. None: no job has.

@@ -36,6 +36,14 @@ class JobKind(_Code):
     CPU_ONLY = 2
 
 
+class BatchSplit(_Code):
+    """How a gang on unlike GPUs splits its batch: as the performance model says, equally, or by speed."""
+
+    AS_MODEL = 0
+    EQUAL = 1
+    BY_SPEED = 2
+
+
 class LossCurve(_Code):
     """Family of a job's loss curve (`ringyard.learning_curves`).
 
@@ -239,6 +247,7 @@ class Job(Record):
     outcome: i4  # JobOutcome, how it ends
     loss_curve: i4  # LossCurve
     graph: i4  # number of its graph of operations (`ringyard.state.operations`). -1: none
+    balances_batch: i4  # whether its GPUs take shares of its batch by their speed
 
 
 class Gpu(Record):
@@ -362,7 +371,6 @@ class ClusterRecord(Record):
     visit_mark: i4
     num_segments: i4
     timeline_bin_log2: i4  # bins are 2**this seconds wide
-    balances_batches: i4  # whether the GPUs of a gang take shares of its batch by their speed
     straggler_cv: f8  # coefficient of variation among workers. 0: none
     mean_up_seconds: f8  # of a server. inf: servers never fail
     mean_repair_seconds: f8

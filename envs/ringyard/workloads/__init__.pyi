@@ -1,5 +1,6 @@
 """What `ringyard.workloads` exports: `__init__.py` imports each name on first use."""
 
+from ringyard.workloads.extensions import BatchSplits as BatchSplits
 from ringyard.workloads.extensions import Cancellations as Cancellations
 from ringyard.workloads.extensions import CpuJobs as CpuJobs
 from ringyard.workloads.extensions import Elastic as Elastic

@@ -18,7 +18,7 @@ from ringyard.errors import ConfigurationError
 from ringyard.jobs import HistoricalJobs, JobTable
 from ringyard.profiles import catalogue, model_id, profile_values
 from ringyard.resources import RESOURCES
-from ringyard.state.records import JobKind, JobOutcome, LossCurve
+from ringyard.state.records import BatchSplit, JobKind, JobOutcome, LossCurve
 from ringyard.workloads.synthetic import Arrivals, Durations
 from ringyard.workloads.workload import Workload
 
@@ -104,6 +104,21 @@ class Elastic(Extension):
         low = np.where(chosen, np.fmin(low, jobs.batch_size), jobs.min_batch)
         high = np.where(chosen, np.fmax(high, jobs.batch_size), jobs.max_batch)
         return replace(jobs, min_gpus=least, max_gpus=most, min_batch=low, max_batch=high)
+
+
+@checked("workload.batch_splits")
+@dataclass(frozen=True)
+class BatchSplits(Extension):
+    """Jobs that say how their gang splits a batch on unlike GPUs, whatever the performance model says."""
+
+    by_speed: (
+        Fraction  #: share of the jobs whose GPUs take shares by their speed, in [0, 1]. Others: equal parts
+    )
+
+    def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
+        """Draw `JobTable.batch_split` of `jobs` on `cluster` from `rng`."""
+        by_speed = rng.random(len(jobs)) < self.by_speed
+        return replace(jobs, batch_split=np.where(by_speed, BatchSplit.BY_SPEED, BatchSplit.EQUAL))
 
 
 @checked("workload.per_worker")

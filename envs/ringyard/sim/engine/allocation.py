@@ -185,7 +185,7 @@ def allocate(state: State, b: int, j: int, places: Int32Vector, count: int) -> N
     job.num_servers = num_servers
     job.num_racks = num_racks
     job.gpu_speed = 1.0 / slowest
-    if state.clusters[b].balances_batches:
+    if job.balances_batch:
         job.gpu_speed = balanced_speed(state, b, job, places, count)
     if job.plan_model >= 0:
         job.fewest_gpus = _fewest_gpus(state, b, places, count)

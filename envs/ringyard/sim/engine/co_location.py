@@ -165,7 +165,7 @@ def evaluate_placement(
             seconds = readers / server.storage_bytes_per_second
             out.storage_seconds_per_byte = max(out.storage_seconds_per_byte, seconds)
     out.gpu_speed = 1.0 / slowest
-    if cluster.balances_batches:
+    if job.balances_batch:
         out.gpu_speed = balanced_speed(state, b, job, places, count)
     if out.num_servers == 1 or cluster.network == Network.NONE:
         out.contenders = 0.0

@@ -20,7 +20,7 @@ from ringyard.sim.engine.co_location import PlacementContext, isolated_contexts,
 from ringyard.sim.engine.setup import slowness_table
 from ringyard.sim.engine.shape import set_asked_shape
 from ringyard.state.gpu_effects import min_slowness
-from ringyard.state.records import Job, JobKind
+from ringyard.state.records import BatchSplit, Job, JobKind
 
 _BLOCK = 1024  #: number of records written at a time, which stay in a processor's cache
 
@@ -126,6 +126,8 @@ def _check_plans(table: JobTable, cluster: Cluster, performance: PerformanceMode
             " set its servers and gpus_per_server for this cluster, no cluster.gpu_types, jobs_per_gpu=1"
         )
     table._refuse(table.min_batch < table.max_batch, "max_batch", "min_batch, since plans keep the batch")
+    equal = f"{int(BatchSplit.EQUAL)} (EQUAL), since performance=plans has GPUs of one type"
+    table._refuse(table.batch_split == BatchSplit.BY_SPEED, "batch_split", equal)
     table._refuse(table.plan_model >= len(known.models), "plan_model", f"below {len(known.models)}")
     most = np.array([len(model.plans) for model in known.models])[table.plan_model]
     table._refuse(table.plan > most, "plan", "one of its model")
@@ -134,8 +136,10 @@ def _check_plans(table: JobTable, cluster: Cluster, performance: PerformanceMode
     table._refuse(~known.fits[rows, table.min_gpus], "min_gpus", "a number on which one of its plans fits")
 
 
-def _columns(table: JobTable, cluster: Cluster, restart: RestartCost) -> dict[str, NDArray[Any]]:
-    """Return {field of a job record: [jobs] values} from a table and the restart cost."""
+def _columns(
+    table: JobTable, cluster: Cluster, performance: PerformanceModel, restart: RestartCost
+) -> dict[str, NDArray[Any]]:
+    """Return {field of a job record: [jobs] values} from a table, the performance model and restart cost."""
     same = ["submit_seconds", "gradient_bytes", "min_gpus", "max_gpus", "min_batch", "max_batch", "kind"]
     same += ["noise_scale", "samples_per_core_second", "fixed_fraction", "predictable_from", "outcome"]
     same += ["prediction_factor", "fixed_memory_bytes", "sample_memory_bytes", "loading_serial_share"]
@@ -153,6 +157,8 @@ def _columns(table: JobTable, cluster: Cluster, restart: RestartCost) -> dict[st
     columns["memory_bandwidth"] = np.ceil(table.memory_bandwidth)
     columns["asked_parameter_servers"] = table.parameter_servers
     columns |= {"plan_model": table.plan_model, "asked_plan": table.plan}
+    by_split = np.array([performance.batch_split == "by_speed", False, True])  # in the order of `BatchSplit`
+    columns["balances_batch"] = by_split[table.batch_split]
     for one in RESOURCES:
         if getattr(cluster, one.capacity):
             columns[one.asked] = np.ceil(getattr(table, one.per_worker))
@@ -214,7 +220,7 @@ class JobPreparer:
         _check_models(tables, self.cluster, self.performance)
         owner = np.repeat(np.arange(len(lengths)), lengths)
         rows = np.arange(len(tables)) - firsts[owner]
-        columns = _columns(tables, self.cluster, self.restart)
+        columns = _columns(tables, self.cluster, self.performance, self.restart)
         columns["demand_class"] = demand_classes(tables, self.cluster, owner)
         records = np.asarray(begins, np.int64)[owner] + rows
         template: Any = self._template.copy()
@@ -269,7 +275,7 @@ def demand_classes(table: JobTable, cluster: Cluster, owner: NDArray[np.int64]) 
     if cluster.gpu_types or cluster.jobs_per_gpu > 1:
         columns += of_models
     if cluster.gpu_types:
-        columns += [table.fixed_fraction]
+        columns += [table.fixed_fraction, table.batch_split]
     columns += [table.plan_model, table.plan]
     if resizes.any():
         elastic = np.bincount(owner, resizes)[owner] > 0  # whether the job's table has elastic jobs

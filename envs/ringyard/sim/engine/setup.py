@@ -123,7 +123,6 @@ def new_state(
     clusters["bandwidth_limited"] = bool(cluster.memory_bandwidth_bytes_per_second)
     clusters["storage_limited"] = bool(cluster.storage_bytes_per_second)
     clusters["straggler_cv"] = performance.straggler_cv
-    clusters["balances_batches"] = performance.batch_split == "by_speed"
     clusters["mean_up_seconds"] = failures.mean_up_seconds
     clusters["mean_repair_seconds"] = failures.mean_repair_seconds
     clusters["outage_period_seconds"] = failures.period_seconds

@@ -144,7 +144,7 @@ def _kernel_share(state: State, b: int, i: int) -> float:
     job = state.jobs[b, state.slots[b, i].job]
     gpu_type = state.servers[b, state.slots[b, i].server].gpu_type
     slowness = slowness_on(state.slowness, job, gpu_type)
-    if state.clusters[b].balances_batches:
+    if job.balances_batch:
         slowness = 1.0 / job.gpu_speed
     kernels = job.compute_seconds * slowness * kernel_share_on(state, job, gpu_type)
     return kernels / (job.iteration_seconds * job.progress_per_iteration)
