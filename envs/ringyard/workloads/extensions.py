@@ -112,7 +112,7 @@ class BatchSplits(Extension):
     """Jobs that say how their gang splits a batch on unlike GPUs, whatever the performance model says."""
 
     by_speed: (
-        Fraction  #: share of the jobs whose GPUs take shares by their speed, in [0, 1]. Others: equal parts
+        Fraction  #: share of jobs that split by speed, in [0, 1]. Others: in equal parts
     )
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
