@@ -111,9 +111,7 @@ class Elastic(Extension):
 class BatchSplits(Extension):
     """Jobs that say how their gang splits a batch on unlike GPUs, whatever the performance model says."""
 
-    by_speed: (
-        Fraction  #: share of jobs that split by speed, in [0, 1]. Others: in equal parts
-    )
+    by_speed: Fraction  #: share of jobs that split by speed, in [0, 1]. Others: in equal parts
 
     def extend(self, jobs: JobTable, cluster: Cluster, rng: np.random.Generator) -> JobTable:
         """Draw `JobTable.batch_split` of `jobs` on `cluster` from `rng`."""
