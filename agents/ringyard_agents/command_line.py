@@ -24,7 +24,7 @@ _FULL = 2**16  # bytes that a disk has left when it counts as full
 _stops: list[signal.Signals] = []  # that the command has got
 
 #: {package: prefix of the environment variables that it reads}
-_LIBRARY_VARIABLES = {"matplotlib": "MPL", "numba": "NUMBA_", "torch": "TORCH"}
+_LIBRARY_VARIABLES = {"matplotlib": "MPL", "numba": "NUMBA_"}
 
 #: modules that `pip install ringyard` does not install
 AGENT_LIBRARIES = {
@@ -49,6 +49,9 @@ class Arguments(argparse.ArgumentParser):
             raise ConfigurationError(renamed)
         near = get_close_matches(found[1], self._option_string_actions, n=1) if found else ()
         hint = f", did you mean {near[0]}?" if near else ""
+        if found and not near and any(action.dest == "overrides" for action in self._actions):
+            setting = found[1].strip("-").partition("=")[0].replace("-", "_")
+            hint = f"; settings are written without dashes: {setting}=VALUE"
         raise ConfigurationError(f"{message}{hint}; see {self.prog} --help")
 
 

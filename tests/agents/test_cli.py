@@ -437,3 +437,9 @@ def test_a_training_run_is_replaced_and_shortened_only_if_asked(tmp_path):
     _, error = ringyard(tmp_path, *tiny, *wild, code=2)
     assert "learning has diverged" in error
     assert OmegaConf.load(tmp_path / "runs/mine/config.yaml").agent.learning_rate == 1e10
+
+
+@pytest.mark.parametrize("words", [["--total-decisions", "5"], ["--total_decisions=5"]])
+def test_a_setting_with_dashes_is_told_how_settings_are_written(tmp_path, words):
+    _, error = ringyard(tmp_path, "train", *words, code=2)
+    assert "settings are written without dashes: total_decisions=VALUE" in error
