@@ -23,6 +23,7 @@ EXPERIMENTS = {
     "ada_srsf": "ada_srsf",
     "aiturbo": "aiturbo",
     "morphling": "plans",
+    **dict.fromkeys(("evict_youngest", "fixed_quota", "gfs"), "spot"),
     **dict.fromkeys(("para_max", "para_min", "para_none", "para_random"), "partitioning"),
     **dict.fromkeys(("sjf_bco", "sjf_bco_ff", "sjf_bco_ls", "sjf_bco_rand"), "sjf_bco"),
 }

@@ -68,6 +68,7 @@ _ELSEWHERE = {
     "[results](../results.md#durations-unknown-tenants-known-generated-jobs). "
     "[PPO does not get below the untrained agent](../research/unknown_durations.md#ppo-on-tenants).",
     "plans": "Published schedulers: [results](../results.md#execution-plans).",
+    "spot": "Published schedulers: [results](../results.md#guaranteed-and-spot-jobs).",
     "partitioning": "Blocking rates of PAC-ML's heuristics: [published comparisons]"
     "(../reproduction/pac_ml.md).",
 }

@@ -24,7 +24,7 @@ JOBS = 60
 
 def test_each_benchmark_and_ids_without_a_version_have_three_forms():
     names = {name.rpartition("/")[2] for name, made in environment_arguments().items() if "form" in made}
-    environments = ("Contention", "CpuGpu", "Elastic", "Full", "Plans", "Sharing")
+    environments = ("Contention", "CpuGpu", "Elastic", "Full", "Plans", "Sharing", "Spot")
     assert names == {f"{one}-{form}-v0" for one in environments for form in ("Jobs", "Queue", "Weights")}
 
 

@@ -16,6 +16,7 @@ BLIND_STARTS = {"fifo_backfill", "fifo", "random", "burst_sharing", "interferenc
 BLIND = BLIND_STARTS | {
     "las", "tiresias", "e_tiresias", "gittins", "gandiva", "gavel", "drf", "coda", "smallest_first",
     "elastic_dp", "pollux", "optimus", "ones", "morphling", "sia",
+    "evict_youngest", "fixed_quota", "gfs",
 }  # fmt: skip
 STARTS = BLIND_STARTS | {"sjf", "smallest_work", "easy", "sjf_bco", "sjf_bsbf", "ada_srsf"}
 
