@@ -164,7 +164,8 @@ class Gfs(_GuaranteedFirst):
         super().reset(cluster, jobs, rng)
         self._slots, self._clock = TimeSlots(self.round_seconds), TimeSlots(self.eta_seconds)
         self._peaks = deque([np.zeros(self._num_users)], self.history_hours)
-        self._demand, self._hour = np.zeros(self._num_users), 0
+        self._demand: NDArray[np.float64] = np.zeros(self._num_users)
+        self._hour = 0
         self._hours_run: dict[int, int] = {}  # {running spot job: hours since its start}
         self._counts: deque[tuple[float, int, int]] = deque()  # (second, successes, failures)
         self._eta, self._needed = 1.0, 0.0
@@ -215,7 +216,7 @@ class Gfs(_GuaranteedFirst):
         for _ in range(min(hour - self._hour, self.history_hours)):
             self._peaks.append(self._demand)
         rows = jobs[~spot & (status[jobs] == JobStatus.RUNNING)]
-        self._demand = np.bincount(self._user[rows], view.num_gpus[rows], self._num_users)
+        self._demand = np.bincount(self._user[rows], view.num_gpus[rows], self._num_users).astype(np.float64)
         self._peaks[-1], self._hour = np.maximum(self._peaks[-1], self._demand), hour
         running = jobs[spot & (status[jobs] == JobStatus.RUNNING)]
         hours = (view.now - view.column("last_start_seconds")[running]) // _HOUR
