@@ -6,15 +6,15 @@ from pathlib import Path
 
 from ringyard_agents.command_line import Arguments, exit_code
 from ringyard_agents.runs.figures import save_figure
-from ringyard_agents.validation.report import (
+from ringyard_agents.validation.shipped import (
     check_config_names,
     percent,
+    predict_sets,
     print_errors,
     print_markdown_rows,
     require_predictions,
     write_predictions,
 )
-from ringyard_agents.validation.shipped import predict_sets
 from tools.equations.comparisons import COMPARISONS
 from tools.equations.result import Comparison
 from tools.measured_sets.readers import MissingDataError

@@ -11,8 +11,7 @@ import pandas as pd
 from ringyard.profiles import catalogue
 from ringyard_agents.measurements import COLUMNS, gpus_per_server, measurement_kinds
 from ringyard_agents.runs.figures import plot_predictions, save_figure
-from ringyard_agents.validation.report import ERROR_HEADER, error_rows, percent, percents
-from ringyard_agents.validation.shipped import PredictedSet
+from ringyard_agents.validation.shipped import ERROR_HEADER, PredictedSet, error_rows, percent, percents
 
 _COLOURS, _LINES = 10, 40  # most colours of a plot, most lines of a grid
 

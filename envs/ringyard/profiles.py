@@ -90,7 +90,7 @@ class ModelProfile:
     #: (`ringyard.learning_curves`)
     metric_half: Positive | None = None
     metric_start: float | None = None  #: validation metric before training
-    #: AITurbo's step time, [theta0 .. theta5] (`performance.parameter_server`).
+    #: AITurbo's step time, [theta0 .. theta5] (`performance.composite`).
     step_coefficients: _StepCoefficients | None = None
     #: (a, b, d) of a parameter server's efficiency a exp(-b cores) + d
     server_efficiency: tuple[float, float, float] | None = None

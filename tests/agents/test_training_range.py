@@ -5,7 +5,7 @@ import pytest
 
 from ringyard.mdp.user_config import hydra_initialized
 from ringyard_agents.config.compose import SchedulerEntry, plain_groups
-from ringyard_agents.evaluation.training_range import training_range_notes
+from ringyard_agents.evaluation.compare import training_range_notes
 
 OUTSIDE = "outside of its training range"
 

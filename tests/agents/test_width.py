@@ -15,7 +15,7 @@ from ringyard.errors import ConfigurationError
 from ringyard_agents.cli import COMMANDS, HYDRA_COMMANDS, main
 from ringyard_agents.command_line import fit_terminal
 from ringyard_agents.config.schema import check_settings
-from ringyard_agents.help_page import _choices, _read, wrap_yaml
+from ringyard_agents.hydra_command import _choices, _read, wrap_yaml
 from ringyard_agents.report.tables import print_note, print_table
 
 #: {command: its groups, also those without a choice}

@@ -14,6 +14,11 @@ from ringyard.bounds import isolated_bounds, simulation_bounds
 from ringyard.errors import ConfigurationError
 from ringyard.fabric import Fabric, interconnect, latency_seconds, network, ring_bytes_per_second
 from ringyard.performance import LoadedMemory, composite
+from ringyard.performance.composite import (
+    coefficient_row,
+    server_efficiency,
+    step_seconds,
+)
 from ringyard.performance.elastic import progress_per_iteration, statistical_efficiency
 from ringyard.performance.host_resources import (
     bandwidth_slowdown,
@@ -21,11 +26,6 @@ from ringyard.performance.host_resources import (
     input_seconds,
     stored_bytes,
     useful_cores,
-)
-from ringyard.performance.parameter_server import (
-    coefficient_row,
-    server_efficiency,
-    step_seconds,
 )
 from ringyard.performance.ring import overlapped_seconds
 from ringyard.profiles import catalogue, model_id, profile

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import nnls
 
-from ringyard.performance.parameter_server import step_seconds
+from ringyard.performance.composite import step_seconds
 from ringyard.profiles import profile
 from ringyard.restart import pause_seconds
 from ringyard_agents.calibration.fits import fit_restart_growth
