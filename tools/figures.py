@@ -23,8 +23,7 @@ from ringyard.errors import ConfigurationError, RingyardError
 from ringyard.mdp.user_config import hydra_initialized
 from ringyard.sim.metrics import LOSS_NAMES
 from ringyard_agents.command_line import Arguments, exit_code
-from ringyard_agents.config.compose import to_plain
-from ringyard_agents.config.environments import compose_environments
+from ringyard_agents.config.compose import compose_environments, to_plain
 from ringyard_agents.evaluation.compare import plan_comparisons
 from ringyard_agents.evaluation.evaluate import run_tasks
 from ringyard_agents.evaluation.leaderboard import CONFIG, TABLE, Row, read_rows, table_row

@@ -116,7 +116,7 @@ def help_page(command: str, description: str, topic: str = "") -> str:
         chosen = "  ".join(f"{name}={'null' if one is None else one}" for name, one in groups.items())
         texts = {"description": fill(description), "groups": fill(f"  {chosen}", "  ")}
         texts["settings"] = wrap_yaml(textwrap.indent(bodies, "  "))
-        return Path(__file__).with_suffix(".txt").read_text().format(command=command, **texts)
+        return Path(__file__).with_name("help_page.txt").read_text().format(command=command, **texts)
     name, _, choice = topic.lstrip("+~").partition("=")
     group, _, inside = name.partition("@")[0].partition(".")
     files = _choices(group)

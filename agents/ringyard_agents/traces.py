@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from ringyard.errors import ConfigurationError
-from ringyard.workloads.sources import describe_trace, trace_sources
+from ringyard.workloads.readers import describe_trace, trace_sources
 
 
 def _show(title: str, rows: Iterable[Sequence[str]], *header: str) -> None:

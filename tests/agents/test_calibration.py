@@ -13,11 +13,13 @@ from ringyard.errors import ConfigurationError
 from ringyard.fabric import network
 from ringyard.profiles import read_profile
 from ringyard_agents.calibration.command import cross_validate, fit_constants
-from ringyard_agents.calibration.fits import ComputeLine, fit_line, fit_restart_growth
-from ringyard_agents.calibration.gpus import (
+from ringyard_agents.calibration.fits import (
+    ComputeLine,
     ComputeTime,
     GpuFactor,
     derive_compute_times,
+    fit_line,
+    fit_restart_growth,
 )
 from ringyard_agents.cli import main
 from ringyard_agents.config.compose import scheduler_names

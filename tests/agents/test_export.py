@@ -11,10 +11,10 @@ from conftest import composed
 from ringyard.errors import CheckpointError
 from ringyard.mdp.experiments import build_env_config
 from ringyard_agents.cli import main
-from ringyard_agents.learning import export as exporting
+from ringyard_agents.learning import hub as exporting
 from ringyard_agents.learning.agent_file import AGENT_FILE, agent_parts, load_policy, save_agent
 from ringyard_agents.learning.episodes import EpisodeRunner
-from ringyard_agents.learning.export import export
+from ringyard_agents.learning.hub import export
 from ringyard_agents.learning.learner import adapt_env_config
 from ringyard_agents.learning.models import ModelPolicy
 

@@ -38,7 +38,7 @@ from ringyard.errors import RingyardError
 from ringyard.mdp.experiments import build_env_config
 from ringyard.workloads.readers import read_trace, trace_configs
 from ringyard_agents.cli import main
-from ringyard_agents.config.environments import compose_environments
+from ringyard_agents.config.compose import compose_environments
 from ringyard_agents.config.safe_load import check_classes, training_groups
 from ringyard_agents.evaluation.result_cache import cached_results
 from ringyard_agents.evaluation.tuned_configs import build_scheduler, read_tuned

@@ -21,8 +21,7 @@ from ringyard.mdp.experiments import experiment
 from ringyard.profiles import catalogue, model_id, profile
 from ringyard.state.records import JobOutcome
 from ringyard.workloads import ModelMix, Replay, TraceReader, read_csv, read_philly, read_trace
-from ringyard.workloads.readers import trace_configs, trace_reader
-from ringyard.workloads.sources import describe_trace, trace_sources
+from ringyard.workloads.readers import describe_trace, trace_configs, trace_reader, trace_sources
 from ringyard_agents.cli import main
 
 READERS = {name: trace_reader(name) for name in trace_configs()}

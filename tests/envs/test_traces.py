@@ -16,7 +16,7 @@ from ringyard.observability import Observability
 from ringyard.sim.metrics import job_times
 from ringyard.state.records import JobOutcome
 from ringyard.workloads import read_csv, read_helios, read_pai, read_philly
-from ringyard.workloads.sources import describe_trace
+from ringyard.workloads.readers import describe_trace
 from ringyard_agents.evaluation.results_frame import jobs_frame
 from ringyard_baselines.scheduler import Scheduler, run
 

@@ -22,7 +22,7 @@ from ringyard.workloads import (
     read_philly,
     scale_to_load,
 )
-from ringyard.workloads.sources import describe_trace
+from ringyard.workloads.readers import describe_trace
 
 DAY = 86400.0
 

@@ -14,16 +14,14 @@ from ringyard.gpu_types import CPU_CORES, GPU_MEMORY_BYTES
 from ringyard_agents.calibration.fits import (
     LEAST_FIXED_SECONDS,
     ComputeLine,
-    Sharing,
-    core_curves,
-    fit_line,
-    fit_sharing,
-)
-from ringyard_agents.calibration.gpus import (
     ComputeTime,
     GpuFactor,
+    Sharing,
+    core_curves,
     derive_compute_times,
     fit_gpu_factor,
+    fit_line,
+    fit_sharing,
 )
 from ringyard_agents.calibration.rings import FittedConstants, fit_rings
 from ringyard_agents.calibration.yamls import (

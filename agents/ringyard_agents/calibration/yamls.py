@@ -11,7 +11,7 @@ import yaml
 
 from ringyard.errors import ConfigurationError
 from ringyard.fabric import Fabric
-from ringyard_agents.calibration.gpus import ComputeTime
+from ringyard_agents.calibration.fits import ComputeTime
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,13 @@ from rich.console import Console
 from ringyard.checks import suggest
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError, SchedulerError
-from ringyard_agents.config.compose import SchedulerEntry, accepts_placement, scheduler_config, to_plain
-from ringyard_agents.config.environments import compose_environments
+from ringyard_agents.config.compose import (
+    SchedulerEntry,
+    accepts_placement,
+    compose_environments,
+    scheduler_config,
+    to_plain,
+)
 from ringyard_agents.config.safe_load import read_plain
 from ringyard_agents.evaluation import evaluate, selection, tuned_configs
 from ringyard_agents.evaluation.evaluate import EvaluationTask

@@ -20,8 +20,7 @@ from ringyard.errors import ConfigurationError
 from ringyard.mdp.experiments import build_env_config
 from ringyard.threads import set_num_threads, usable_cores
 from ringyard_agents.command_line import quoted
-from ringyard_agents.config.compose import to_plain
-from ringyard_agents.config.environments import compose_environments
+from ringyard_agents.config.compose import compose_environments, to_plain
 from ringyard_agents.config.safe_load import check_classes, training_groups
 from ringyard_agents.evaluation.notes import NOTES
 from ringyard_agents.learning import process_group

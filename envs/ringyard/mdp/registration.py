@@ -50,5 +50,5 @@ def register_environments() -> None:
         replaced = made.get("experiment") in have_forms and "form" not in made
         single, vector = "ringyard.mdp.env:", "ringyard.mdp.vector:"
         if replaced:
-            single = vector = "ringyard.mdp.replaced_ids:Replaced"
+            single = vector = "ringyard.mdp.vector:Replaced"
         register(name, f"{single}ClusterEnv", vector_entry_point=f"{vector}ClusterVectorEnv", kwargs=made)

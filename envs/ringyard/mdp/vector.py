@@ -1,5 +1,6 @@
 """`ClusterVectorEnv`: many clusters as a `gymnasium.vector.VectorEnv`, stepped by one compiled call."""
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, Literal, Unpack
 
@@ -14,7 +15,7 @@ from ringyard.errors import ConfigurationError
 from ringyard.mdp.batch import ClusterBatch
 from ringyard.mdp.env import MAX_SEGMENTS, ClusterEnv, validate_seed, workload_option
 from ringyard.mdp.env_config import EnvConfig
-from ringyard.mdp.experiments import ConfigArguments, choose_config
+from ringyard.mdp.experiments import ConfigArguments, choose_config, require_experiment
 from ringyard.rendering.frames import Renderer
 
 #: attributes of a `ClusterEnv` that differ between the clusters
@@ -294,3 +295,26 @@ class ClusterVectorEnv(VectorEnv[Any, NDArray[Any], NDArray[Any]]):
     def _observations(self) -> Any:
         rows = self.batch.observations
         return self.batch.split(rows.copy() if self._copy else rows)
+
+
+class _Replaced:
+    """Warns that an id will be removed, with a DeprecationWarning."""
+
+    def __init__(self, experiment: str, **arguments: Any) -> None:
+        require_experiment(experiment)
+        name = "".join(word.capitalize() for word in experiment.split("_"))
+        warnings.warn(
+            f"ringyard/{name}-v1 will be removed in version 0.3; use ringyard/{name}-Weights-v0, -Jobs-v0 or"
+            " -Queue-v0 (docs/forms.md says which to choose)",
+            DeprecationWarning,
+            stacklevel=3,
+        )
+        super().__init__(experiment=experiment, **arguments)  # type: ignore[call-arg]
+
+
+class ReplacedClusterEnv(_Replaced, ClusterEnv):
+    """`ClusterEnv` of an id that will be removed."""
+
+
+class ReplacedClusterVectorEnv(_Replaced, ClusterVectorEnv):
+    """`ClusterVectorEnv` of an id that will be removed."""
