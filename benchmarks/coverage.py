@@ -16,8 +16,8 @@ from ringyard.errors import WorkloadWarning
 from ringyard.mdp.user_config import hydra_initialized
 from ringyard_agents.config.compose import ENVIRONMENT_GROUPS, SchedulerEntry, scheduler_config, to_plain
 from ringyard_agents.evaluation.evaluate import EvaluationTask, run_task
+from ringyard_agents.evaluation.ranking import holm, mean_interval, p_value, ratio_interval
 from ringyard_agents.evaluation.selection import workload_environment
-from ringyard_agents.evaluation.statistics import holm, mean_interval, p_value, ratio_interval
 
 EXPERIMENTS = ("sharing", "contention")
 PAIRS = (("srtf", "fifo_backfill"), ("sjf", "fifo_backfill"), ("las", "srtf"))

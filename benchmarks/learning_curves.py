@@ -17,7 +17,7 @@ from common import machine
 from in_turns import tree
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from ringyard_agents.evaluation.statistics import ratio_interval
+from ringyard_agents.evaluation.ranking import ratio_interval
 
 EVERY = 50_000
 

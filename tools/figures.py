@@ -28,9 +28,8 @@ from ringyard_agents.evaluation.compare import plan_comparisons
 from ringyard_agents.evaluation.evaluate import run_tasks
 from ringyard_agents.evaluation.leaderboard import CONFIG, TABLE, Row, read_rows, table_row
 from ringyard_agents.evaluation.notes import NOTES
-from ringyard_agents.evaluation.ranking import rank, schedulers_frame, values_of
+from ringyard_agents.evaluation.ranking import rank, ratio_interval, schedulers_frame, values_of
 from ringyard_agents.evaluation.selection import ComparisonRequest, read_entries
-from ringyard_agents.evaluation.statistics import ratio_interval
 from ringyard_agents.evaluation.tuned_configs import read_tuned, with_tuned_options
 from ringyard_agents.learning.evaluation import EvaluationWorkloads
 from ringyard_agents.report.comparison_table import (

@@ -24,7 +24,7 @@ from matplotlib.ticker import MaxNLocator
 
 from ringyard.errors import ConfigurationError, RingyardError
 from ringyard_agents.command_line import Arguments, exit_code
-from ringyard_agents.evaluation.statistics import mean_interval
+from ringyard_agents.evaluation.ranking import mean_interval
 from ringyard_agents.runs.figures import LOOKS, save_figure
 from tools.config_files import TOOLS_CONF
 from tools.figures import LEARNERS, MORE_LEARNERS

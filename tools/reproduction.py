@@ -13,7 +13,7 @@ from ringyard.checks import require
 from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError
 from ringyard_agents.command_line import Arguments, exit_code
-from ringyard_agents.evaluation.statistics import mean_interval, ratio_interval, small_sample_warning
+from ringyard_agents.evaluation.ranking import mean_interval, ratio_interval, small_sample_warning
 from ringyard_agents.reproduction.run import (
     Claim,
     MeasuredClaim,

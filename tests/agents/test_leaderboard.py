@@ -16,8 +16,8 @@ from ringyard_agents.cli import main
 from ringyard_agents.evaluation import leaderboard
 from ringyard_agents.evaluation.judge import _load
 from ringyard_agents.evaluation.leaderboard import CONFIG, Levels, compare_rows, read_rows
+from ringyard_agents.evaluation.ranking import holm, holm_confidences, p_value, ratio_interval
 from ringyard_agents.evaluation.selection import COMPARISON_SEED_OFFSET
-from ringyard_agents.evaluation.statistics import holm, holm_confidences, p_value, ratio_interval
 from ringyard_agents.evaluation.tune import TUNING_SEED_OFFSET
 from tools import figures
 

@@ -12,9 +12,8 @@ from scipy.stats import trim_mean
 
 from ringyard.errors import ConfigurationError
 from ringyard_agents.cli import main
-from ringyard_agents.evaluation.statistics import mean_interval
-from ringyard_agents.report.learning_curves import group_by_settings
-from ringyard_agents.report.plots import _join_comparisons
+from ringyard_agents.evaluation.ranking import mean_interval
+from ringyard_agents.report.plots import _join_comparisons, group_by_settings
 from ringyard_agents.report.time_series import (
     Band,
     band_of_means,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ringyard_agents.evaluation.statistics import (
+from ringyard_agents.evaluation.ranking import (
     Interval,
     holm,
     mean_interval,

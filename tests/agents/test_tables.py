@@ -20,10 +20,9 @@ from ringyard_agents.evaluation.evaluate import (
     make_simulator,
     run_task,
 )
-from ringyard_agents.evaluation.ranking import rank, schedulers_frame
+from ringyard_agents.evaluation.ranking import mean_interval, p_value, rank, ratio_interval, schedulers_frame
 from ringyard_agents.evaluation.results_frame import runs_frame, write_frame
 from ringyard_agents.evaluation.selection import supported_schedulers
-from ringyard_agents.evaluation.statistics import mean_interval, p_value, ratio_interval
 from ringyard_agents.evaluation.tuned_configs import tuned_name_for
 from ringyard_agents.report.comparison_table import (
     best_note,

@@ -22,9 +22,8 @@ from ringyard.performance import composite
 from ringyard.placement import FindGpus, PlacementRule, lwf, pack
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.prepare import prepare_jobs
-from ringyard.sim.job_columns import DerivedColumns
 from ringyard.sim.speeds import isolated_iteration_seconds
-from ringyard.sim.view import SchedulingView
+from ringyard.sim.view import DerivedColumns, SchedulingView
 from ringyard.state import progress
 from ringyard.state.arrays import State
 from ringyard.state.progress import attained_service, remaining_iterations

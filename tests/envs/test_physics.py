@@ -19,7 +19,6 @@ from ringyard.performance.composite import (
     server_efficiency,
     step_seconds,
 )
-from ringyard.performance.elastic import progress_per_iteration, statistical_efficiency
 from ringyard.performance.host_resources import (
     bandwidth_slowdown,
     cpu_job_seconds,
@@ -27,6 +26,7 @@ from ringyard.performance.host_resources import (
     stored_bytes,
     useful_cores,
 )
+from ringyard.performance.model import progress_per_iteration, statistical_efficiency
 from ringyard.performance.ring import overlapped_seconds
 from ringyard.profiles import catalogue, model_id, profile
 from ringyard.restart import constant

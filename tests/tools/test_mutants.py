@@ -106,7 +106,7 @@ def test_the_page_is_what_was_found():
 
 @pytest.mark.release
 def test_mutants_of_the_statistics_are_noticed():
-    file = "agents/ringyard_agents/evaluation/statistics.py"
+    file = "agents/ringyard_agents/evaluation/ranking.py"
     found = outcomes(file, "tests/agents/test_statistics.py", 60, ROOT)
     assert len(found) == 60
     assert sum(outcome == "tests" for outcome in found.values()) >= 0.8 * len(found)

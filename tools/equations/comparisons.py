@@ -9,8 +9,8 @@ import pandas as pd
 from scipy.optimize import least_squares
 
 from ringyard.fabric import Fabric
-from ringyard.performance.elastic import statistical_efficiency
 from ringyard.performance.host_resources import input_seconds, useful_cores
+from ringyard.performance.model import statistical_efficiency
 from ringyard.performance.ring import overlapped_seconds, ring_seconds
 from ringyard.profiles import profile
 from ringyard_agents.measurements import gpus_per_server, situations

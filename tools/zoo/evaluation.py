@@ -17,11 +17,10 @@ from ringyard.errors import CheckpointError, ConfigurationError, RingyardError, 
 from ringyard_agents.config.compose import SchedulerEntry
 from ringyard_agents.evaluation.compare import Comparison, plan_comparisons
 from ringyard_agents.evaluation.evaluate import build_object
-from ringyard_agents.evaluation.ranking import rank, schedulers_frame, values_of
+from ringyard_agents.evaluation.ranking import rank, ratio_interval, schedulers_frame, values_of
 from ringyard_agents.evaluation.result_cache import CachedRuns
 from ringyard_agents.evaluation.results_frame import runs_frame
 from ringyard_agents.evaluation.selection import ComparisonRequest
-from ringyard_agents.evaluation.statistics import ratio_interval
 from ringyard_agents.report.comparison_table import table_rows
 from ringyard_agents.runs.atomic_write import atomic_write
 from ringyard_agents.runs.run_folder import locked

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ringyard_agents.evaluation.statistics import small_sample_warning
+from ringyard_agents.evaluation.ranking import small_sample_warning
 from ringyard_agents.report.tables import markdown
 from ringyard_agents.runs.figures import save_figure
 from ringyard_agents.shipped_agents import ZOO_PREFIX

@@ -1,4 +1,4 @@
-"""Least-squares fits of single constants: compute seconds, GPU types, restarts, CPU cores, sharing of a GPU."""
+"""Least-squares fits of single constants: compute seconds, GPU types, restarts, cores, sharing of a GPU."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

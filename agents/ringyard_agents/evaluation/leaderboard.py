@@ -27,8 +27,8 @@ from ringyard_agents.config.compose import SchedulerEntry
 from ringyard_agents.config.safe_load import read_plain
 from ringyard_agents.evaluation.compare import Comparison, plan_comparisons
 from ringyard_agents.evaluation.evaluate import build_object, run_tasks
+from ringyard_agents.evaluation.ranking import holm, holm_confidences, p_value, ratio_interval
 from ringyard_agents.evaluation.selection import COMPARISON_SEED_OFFSET, ComparisonRequest
-from ringyard_agents.evaluation.statistics import holm, holm_confidences, p_value, ratio_interval
 from ringyard_agents.evaluation.tuned_configs import capability_class
 from ringyard_agents.report.tables import change_text, p_text, print_line, print_table
 from ringyard_agents.runs.atomic_write import atomic_write

@@ -1,4 +1,4 @@
-"""The commands `push`, `load` and `export`: agents and their cards on a model hub, policies as ONNX graphs."""
+"""Commands `push`, `load` and `export`: agents and their cards on a model hub, policies as ONNX graphs."""
 
 import json
 import logging

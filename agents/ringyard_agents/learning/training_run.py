@@ -18,7 +18,7 @@ from ringyard_agents.learning.agent_file import AGENT_FILE, LAST_FILE, save_agen
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.learning.evaluation import Evaluation
 from ringyard_agents.learning.learner import EnvConfigs, Learner
-from ringyard_agents.report.learning_curves import draw_learning_curves
+from ringyard_agents.report.plots import draw_learning_curves
 from ringyard_agents.report.tables import markdown
 from ringyard_agents.report.tensorboard import add_images, record_text
 from ringyard_agents.runs.atomic_write import atomic_write, write_json

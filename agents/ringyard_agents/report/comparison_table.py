@@ -8,8 +8,7 @@ import pandas as pd
 
 from ringyard.sim.metrics import LOSS_NAMES, Window
 from ringyard_agents.evaluation.notes import NOTES, TABLE
-from ringyard_agents.evaluation.ranking import Ranking
-from ringyard_agents.evaluation.statistics import small_sample_warning
+from ringyard_agents.evaluation.ranking import Ranking, small_sample_warning
 from ringyard_agents.report.tables import change_text, p_text, pluralize
 
 NO_VALUE = "-"  #: cell without a value, such as a mean over no jobs

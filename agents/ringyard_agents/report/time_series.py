@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom, bootstrap, trim_mean
 from scipy.stats import t as student
 
-from ringyard_agents.evaluation.statistics import Interval
+from ringyard_agents.evaluation.ranking import Interval
 
 _CONFIDENCE = 0.95
 _TAILS = (0.025, 0.975)

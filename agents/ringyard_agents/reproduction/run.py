@@ -24,7 +24,7 @@ from ringyard.config_folder import config_files
 from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard.mdp.user_config import hydra_initialized
 from ringyard_agents.config.compose import plain_groups, to_plain
-from ringyard_agents.evaluation import statistics
+from ringyard_agents.evaluation import ranking
 from ringyard_agents.evaluation.evaluate import EvaluationTask, RunResult, check_tasks, run_tasks
 from ringyard_agents.learning.agent_file import AGENT_FILE
 from ringyard_agents.report.tables import print_line, print_note
@@ -73,7 +73,7 @@ class MeasuredClaim:
     """A claim and the interval of its measured value."""
 
     claim: Claim
-    interval: statistics.Interval
+    interval: ranking.Interval
 
     @property
     def verdict(self) -> str:
@@ -136,13 +136,13 @@ def measure_claim(claim: Claim, metrics: CaseMetrics) -> MeasuredClaim:
     """Measure a claim's number with its 95 % interval."""
     own = metrics[claim.case][claim.scheduler][claim.metric]
     if claim.reference is None:
-        return MeasuredClaim(claim, statistics.mean_interval(own))
+        return MeasuredClaim(claim, ranking.mean_interval(own))
     other = metrics[claim.reference_case or claim.case][claim.reference][claim.metric]
     if claim.form == "ratio":
-        return MeasuredClaim(claim, statistics.ratio_interval(other, own))
-    ratio = statistics.ratio_interval(own, other)
+        return MeasuredClaim(claim, ranking.ratio_interval(other, own))
+    ratio = ranking.ratio_interval(own, other)
     if claim.form == "change":
-        ratio = statistics.Interval(ratio.value - 1, ratio.low - 1, ratio.high - 1)
+        ratio = ranking.Interval(ratio.value - 1, ratio.low - 1, ratio.high - 1)
     return MeasuredClaim(claim, ratio)
 
 
@@ -330,6 +330,6 @@ def reproduce_paper(paper: str, seeds: int | None, workers: int | None) -> None:
     for row in claim_rows([measure_claim(one, figures) for one in claims]):
         table.add_row(*row)
     console.print(table)
-    warning = statistics.small_sample_warning(count)
+    warning = ranking.small_sample_warning(count)
     if warning is not None:
         print_note(console, warning)

@@ -16,8 +16,7 @@ from ringyard.state.records import JobKind
 from ringyard_baselines.scheduler import Capabilities, Scheduler
 from ringyard_baselines.tools.predictions import LossCurves
 from ringyard_baselines.tools.step_model import StepModels, spread_sizes
-from ringyard_baselines.tools.targets import Target, apply_sizes, num_gpu_slots
-from ringyard_baselines.tools.time_slots import TimeSlots
+from ringyard_baselines.tools.targets import Target, TimeSlots, apply_sizes, num_gpu_slots
 
 #: (workers, parameter servers) profiled for parameter-server jobs: the public calibration points with
 #: one GPU a worker

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ringyard import Allocation, Observability, PlacementPlan, PlacementRule, SchedulingView
 from ringyard.checks import checked
-from ringyard.sim.job_columns import JobColumns
+from ringyard.sim.view import JobColumns
 from ringyard.state.records import JobStatus
 from ringyard_baselines.scheduler import Scheduler
 from ringyard_baselines.tools.targets import start_cpu_jobs

@@ -11,8 +11,7 @@ from ringyard import Allocation, Cluster, JobTable, Observability, PlacementRule
 from ringyard.checks import Positive, checked
 from ringyard.sim.speeds import fewest_gpus
 from ringyard_baselines.scheduler import Capabilities, Scheduler
-from ringyard_baselines.tools.targets import Target, apply_sizes, num_gpu_slots
-from ringyard_baselines.tools.time_slots import TimeSlots
+from ringyard_baselines.tools.targets import Target, TimeSlots, apply_sizes, num_gpu_slots
 
 
 @checked("drf")

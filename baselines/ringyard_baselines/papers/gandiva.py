@@ -11,8 +11,7 @@ from ringyard import Allocation, Cluster, JobTable, PlacementPlan, PlacementRule
 from ringyard.checks import Positive, checked
 from ringyard.observability import Observability
 from ringyard_baselines.scheduler import Capabilities, Scheduler
-from ringyard_baselines.tools.targets import feasible, start_cpu_jobs, work_conserving
-from ringyard_baselines.tools.time_slots import TimeSlots
+from ringyard_baselines.tools.targets import TimeSlots, feasible, start_cpu_jobs, work_conserving
 
 
 @checked("gandiva")

@@ -13,8 +13,7 @@ from ringyard.checks import Positive, checked
 from ringyard.observability import Observability
 from ringyard.sim.speeds import isolated_iteration_seconds
 from ringyard_baselines.scheduler import Capabilities, Scheduler
-from ringyard_baselines.tools.targets import start_cpu_jobs
-from ringyard_baselines.tools.time_slots import TimeSlots
+from ringyard_baselines.tools.targets import TimeSlots, start_cpu_jobs
 
 #: with fewer jobs the solver keeps more than two variables, so that the program cannot be reduced
 _MIN_JOBS_FOR_REDUCTION = 24

@@ -15,8 +15,7 @@ from ringyard.state.records import JobKind
 from ringyard_baselines.scheduler import Capabilities, Scheduler
 from ringyard_baselines.tools.predictions import LossCurves, or_as_many_as_done
 from ringyard_baselines.tools.step_model import StepModels, spread_sizes
-from ringyard_baselines.tools.targets import Target, apply_sizes, num_gpu_slots
-from ringyard_baselines.tools.time_slots import TimeSlots
+from ringyard_baselines.tools.targets import Target, TimeSlots, apply_sizes, num_gpu_slots
 
 
 @checked("optimus")

@@ -16,8 +16,7 @@ from ringyard.performance.plan_table import FASTEST
 from ringyard.placement import pack_on_types
 from ringyard.sim.speeds import BatchRule, IsolatedJobs, speed_table
 from ringyard_baselines.scheduler import Capabilities, Scheduler
-from ringyard_baselines.tools.targets import start_cpu_jobs, work_conserving
-from ringyard_baselines.tools.time_slots import TimeSlots
+from ringyard_baselines.tools.targets import TimeSlots, start_cpu_jobs, work_conserving
 
 
 def choose_configurations(

@@ -11,8 +11,7 @@ from ringyard import Allocation, Cluster, JobTable, Observability, PlacementRule
 from ringyard.checks import Positive, checked
 from ringyard_baselines.scheduler import Capabilities, Scheduler
 from ringyard_baselines.tools.predictions import expected_seconds_left
-from ringyard_baselines.tools.targets import apply_sizes, feasible
-from ringyard_baselines.tools.time_slots import TimeSlots
+from ringyard_baselines.tools.targets import TimeSlots, apply_sizes, feasible
 
 
 def finish_time_fairness(

@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard import Allocation, Cluster, JobTable, Observability, PlacementPlan, SchedulingView, Simulator
+from ringyard.checks import validate_array
 from ringyard.compiled import kernel
 from ringyard.errors import ConfigurationError, SchedulerError
 from ringyard.performance.model import Physics
 from ringyard.placement import PlacementRule, place
-from ringyard.plugin_checks import validate_array
 from ringyard.sim.engine.events import advance
 from ringyard.sim.engine.lifecycle import start
 from ringyard.sim.engine.livelock import raise_if_livelocked

@@ -9,8 +9,7 @@ import numpy as np
 from ringyard import Allocation, Cluster, JobTable, Observability, PlacementRule, SchedulingView
 from ringyard.sim.speeds import BatchRule, SpeedTable, speed_table
 from ringyard_baselines.scheduler import Capabilities, Scheduler
-from ringyard_baselines.tools.targets import Target, apply_sizes
-from ringyard_baselines.tools.time_slots import TimeSlots
+from ringyard_baselines.tools.targets import Target, TimeSlots, apply_sizes
 
 
 @dataclass(eq=False)

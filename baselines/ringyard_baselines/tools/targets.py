@@ -8,9 +8,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringyard import Allocation, PlacementPlan, PlacementRule, SchedulingView
+from ringyard.sim.engine.events import next_round
 from ringyard.sim.feasibility import SHAPE_FIELDS, shape_values
 from ringyard.state.records import JobKind
 from ringyard_baselines.scheduler import REQUESTED, Capabilities
+
+
+class TimeSlots:
+    """Distinguishes decision points at which a time slot begins from those that events cause in between.
+
+    Args:
+        seconds: length of a slot. Slots begin at its multiples, the first one with the first job.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._next = -np.inf
+
+    def begins(self, view: SchedulingView) -> bool:
+        """Return whether a slot has begun since the last call with jobs in the system."""
+        empty = not len(view.waiting) and not len(view.running)
+        if empty or view.now < self._next:
+            return False
+        self._next = next_round(view.now, self._seconds)
+        return True
+
 
 #: {field of an allocation that can fall back to the job's request: column of the request}
 _FALLBACKS = {name: column for name, (column, kind) in REQUESTED.items() if kind is Capabilities.CORES}

@@ -29,8 +29,7 @@ from numpy.typing import NDArray
 from ringyard.cluster import Cluster
 from ringyard.compiled import FloatCube, FloatMatrix, FloatVector, IntVector, Records1, bundle, kernel, to_int
 from ringyard.jobs import MOST_PARAMETER_SERVERS
-from ringyard.performance.elastic import progress_per_iteration
-from ringyard.performance.model import Physics, iteration_seconds
+from ringyard.performance.model import Physics, iteration_seconds, progress_per_iteration
 from ringyard.performance.plan_table import FASTEST
 from ringyard.restart import constant
 from ringyard.sim.engine.prepare import prepare_jobs

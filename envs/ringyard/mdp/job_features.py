@@ -1,16 +1,31 @@
 """Features of the jobs that get a score, for observations and for actions that weigh features."""
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
 
 from ringyard.compiled import FloatVector, Int32Vector, Record, Records1, f4, kernel, to_int
 from ringyard.mdp.episode import Episode
-from ringyard.mdp.features import Feature, squash
 from ringyard.restart import restart_pause
 from ringyard.state.arrays import State
 from ringyard.state.progress import attained_service, predicted_iterations, run_seconds
 from ringyard.state.records import JobKind, JobStatus
+
+
+@dataclass(frozen=True)
+class Feature:
+    """Documentation of one feature, as in `gpus: Annotated[f4, Feature("log2(GPUs)", "GPUs")]`."""
+
+    meaning: str  #: formula. s(x, c) stands for x / (x + c).
+    unit: str = ""  #: of the quantity before scaling. "" for shares, ranks and flags.
+    name: str = ""  #: of the field
+
+
+@kernel
+def squash(value: float, scale: float) -> float:
+    """Return `value` / (`value` + `scale`): 0 at 0, 1/2 at `scale`, 1 at infinity."""
+    return value / (value + scale)
 
 
 class JobFeatures(Record):

@@ -8,12 +8,11 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from ringyard.checks import Fraction, checked, require
+from ringyard.checks import Fraction, checked, require, validate_array
 from ringyard.cluster import Cluster
 from ringyard.compiled import Records1
 from ringyard.errors import ConfigurationError
 from ringyard.observability import Observability
-from ringyard.plugin_checks import validate_array
 from ringyard.state.records import INTEGRALS, Integral, Job
 
 #: function of (job records, cluster) that returns the reward per unit of the integral

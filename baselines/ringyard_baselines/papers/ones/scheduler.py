@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from ringyard import Allocation, Cluster, JobTable, PlacementPlan, PlacementRule, SchedulingView
 from ringyard.checks import Fraction, NonNegative, NonNegativeInt, Positive, checked
 from ringyard.observability import Observability
-from ringyard.sim.job_columns import JobColumns
 from ringyard.sim.speeds import BatchRule, SpeedTable, speed_table
+from ringyard.sim.view import JobColumns
 from ringyard.state.records import JobKind, JobStatus
 from ringyard_baselines.papers.ones import deployment
 from ringyard_baselines.papers.ones.evolution import evolve

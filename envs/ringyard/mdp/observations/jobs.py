@@ -16,11 +16,12 @@ from ringyard.compiled import (
     to_int,
 )
 from ringyard.mdp.episode import Episode
-from ringyard.mdp.features import Feature, squash
 from ringyard.mdp.job_features import (
     NUM_JOB_FEATURES,
+    Feature,
     JobFeatures,
     num_shown,
+    squash,
     write_assumed_seconds,
     write_estimated_seconds,
     write_job_features,

@@ -15,7 +15,7 @@ from ringyard.compiled import Float32Vector, FloatVector, Record, Records1, f4, 
 from ringyard.errors import ConfigurationError
 from ringyard.mdp.actions.space import ActionKind
 from ringyard.mdp.episode import Episode
-from ringyard.mdp.features import Feature
+from ringyard.mdp.job_features import Feature
 from ringyard.observability import Observability, check_reads
 from ringyard.state.arrays import State
 from ringyard.state.operations import DEPENDENCIES, OPERATIONS

@@ -6,10 +6,10 @@ import numpy as np
 
 from ringyard.compiled import Float32Vector, FloatVector, Record, Records1, f4, implements, kernel, take_rows
 from ringyard.mdp.episode import Episode, next_running
-from ringyard.mdp.features import Feature, squash
+from ringyard.mdp.job_features import Feature, squash
 from ringyard.mdp.observations.observation import Block, ItemAxis, Observation, Observe, Present, mark_present
 from ringyard.observability import Observability
-from ringyard.performance.elastic import statistical_efficiency
+from ringyard.performance.model import statistical_efficiency
 from ringyard.state.arrays import State, waiting_at
 from ringyard.state.operations import DEPENDENCIES, OPERATIONS, draw_graph
 from ringyard.state.progress import (

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ringyard.checks import validate_array
 from ringyard.cluster import Cluster
 from ringyard.compiled import FloatCube, FloatVector, Records1, bundle, kernel
 from ringyard.errors import ConfigurationError, WorkloadError
 from ringyard.jobs import JobTable
 from ringyard.performance import PerformanceModel
 from ringyard.performance.model import Physics
-from ringyard.plugin_checks import validate_array
 from ringyard.profiles import catalogue
 from ringyard.resources import RESOURCES
 from ringyard.restart import RestartCost

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ringyard.compiled import FloatVector, kernel, to_int
-from ringyard.performance.elastic import progress_per_iteration
 from ringyard.performance.host_resources import stored_bytes
+from ringyard.performance.model import progress_per_iteration
 from ringyard.resources import CORES, NUM_RESOURCES, RAM
 from ringyard.state.records import Job, JobKind, asked_per_worker, held_per_worker, set_held_per_worker
 
