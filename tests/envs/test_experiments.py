@@ -98,7 +98,7 @@ def test_a_new_experiment_is_one_yaml(tmp_path, monkeypatch):
     (conf / "experiment" / "mine.yaml").write_text(text)
     for module in (
         "ringyard.config_folder",
-        "ringyard.mdp.experiments",
+        "ringyard.mdp.user_config",
         experiments.__name__,
         registration.__name__,
     ):
