@@ -9,20 +9,12 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard import (
-    Allocation,
-    Cluster,
-    JobTable,
-    Observability,
-    PlacementPlan,
-    PlacementRule,
-    SchedulingView,
-)
+from ringyard import Allocation, Cluster, JobTable, Observability, PlacementPlan, PlacementRule
 from ringyard.checks import Fraction, Positive, PositiveInt, checked
+from ringyard.sim.view import SchedulingView
 from ringyard.state.records import JobStatus
 from ringyard_baselines.scheduler import Capabilities, Scheduler
-from ringyard_baselines.tools.targets import num_gpu_slots, start_cpu_jobs, work_conserving
-from ringyard_baselines.tools.time_slots import TimeSlots
+from ringyard_baselines.tools.targets import TimeSlots, num_gpu_slots, start_cpu_jobs, work_conserving
 
 _HOUR = 3600.0
 _LARGEST_ETA = 10.0  # assumption: the public code has no limit
