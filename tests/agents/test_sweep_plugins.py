@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 from attacks.interruptions import SWEEPS, attack
 from conftest import CONF, ROOT, names
-from ringyard_agents.runs.study import load_study, queue_trials_again, tpe_sampler
+from ringyard_agents.runs.sweep import load_study, queue_trials_again, tpe_sampler
 from ringyard_agents.runs.sweep_job import read_job_records
 
 TINY = ["workload.num_jobs=8", "cluster.num_servers=2"]

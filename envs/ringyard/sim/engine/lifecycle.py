@@ -7,15 +7,16 @@ from ringyard.performance.model import Physics, iteration_seconds
 from ringyard.placement.rules import pack_gpus
 from ringyard.restart import cores_pause, resize_pause, restart_pause, servers_pause
 from ringyard.sim.engine.allocation import allocate, collect_places, release
-from ringyard.sim.engine.co_location import clear_context, update_context
-from ringyard.sim.engine.queues import heap_push, heap_remove, heap_update, waiting_add, waiting_remove
-from ringyard.sim.engine.rates import (
+from ringyard.sim.engine.co_location import (
+    clear_context,
     sample_straggler,
+    update_context,
     update_expected_end,
     update_neighbour_rates,
     update_progress,
     update_ring_rates,
 )
+from ringyard.sim.engine.queues import heap_push, heap_remove, heap_update, waiting_add, waiting_remove
 from ringyard.sim.engine.shape import Shape, current_shape, num_places, set_asked_shape, set_shape
 from ringyard.sim.engine.slowdown_accounting import (
     add_kernel_seconds,
