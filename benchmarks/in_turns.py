@@ -68,7 +68,8 @@ def default():
 
 
 SETTINGS = {"steps": default} | {
-    f"{name} steps": partial(experiment, name) for name in ("sharing", "elastic", "full")
+    f"{name} steps": partial(experiment, name, form="queue")
+    for name in ("sharing", "elastic", "full", "plans", "spot")
 }
 
 
@@ -209,18 +210,18 @@ def child(name, checkout, variables):
     )
 
 
-def measure(name, ways, rounds):
-    """[2, rounds] seconds of processor time of both ways; children have compiled before."""
+def measure(names, ways, rounds):
+    """[2, rounds] seconds of processor time of two works, each its way; children have compiled before."""
     seconds = ([], [])
     for first in (True, False):  # machine code from the cache, not of the process that compiled it
-        children = [child(name, checkout, variables) for checkout, variables in ways]
+        children = [child(name, *way) for name, way in zip(names, ways, strict=True)]
         for turn in range(1 if first else rounds):
             for way in (0, 1) if turn % 2 else (1, 0):
                 with suppress(BrokenPipeError):
                     children[way].stdin.write("\n")
                 line = children[way].stdout.readline()
                 if not line:
-                    raise SystemExit(f"{name}: the {('first', 'second')[way]} way ended, see above")
+                    raise SystemExit(f"{names[way]}: the {('first', 'second')[way]} way ended, see above")
                 taken = float(line)
                 if not first:
                     seconds[way].append(taken)
@@ -240,6 +241,7 @@ def main():
         "--only", nargs="+", metavar="WORK", choices=work_names, help=f"some of {', '.join(work_names)}"
     )
     parser.add_argument("--against", metavar="CHECKOUT", help="compare this checkout with another")
+    parser.add_argument("--beside", metavar="WORK", choices=work_names, help="compare all with this work")
     parser.add_argument("--losses", action="store_true", help="compare with losses counted")
     parser.add_argument("--work", help="for children")
     options = parser.parse_args()
@@ -250,6 +252,8 @@ def main():
     titles, ways = ("as it is", "watched"), ((here, {}), (here, {"RINGYARD_CHECK": "1"}))
     if options.losses:
         titles, ways = ("as it is", "with losses"), ((here, {}), (here, {_LOSSES: "1"}))
+    if options.beside:
+        titles, ways = (options.beside, "this work"), ((here, {}), (here, {}))
     if options.against:
         titles, ways = ("the other", "this one"), ((options.against, {}), (here, {}))
     print(
@@ -260,7 +264,7 @@ def main():
     print(f"work              {columns[0]:>17s} {columns[1]:>16s}   ratio   median ratio of a round")
     usual = [*SCHEDULERS, *(() if options.losses else SETTINGS), *(AIMS if options.against else ())]
     for name in options.only or usual:
-        first, second = measure(name, ways, options.rounds)
+        first, second = measure((options.beside or name, name), ways, options.rounds)
         ratio = median(b / a for a, b in zip(first, second, strict=True))
         least = min(second) / min(first)
         print(f"{name:17s} {min(first):18.4f} {min(second):16.4f} {least:7.3f} {ratio:25.3f}", flush=True)
