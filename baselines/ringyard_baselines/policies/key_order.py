@@ -85,7 +85,7 @@ class KeyOrder:
     cursor: Int32Vector  #: [queues] position of each queue's next job in a walk
     running: Int32Vector  #: [jobs] running jobs and some that ended. Decisions that need their order sort it.
     in_running: Int32Vector  #: [jobs] 1: `running` has the job
-    reads: Int32Vector  #: [jobs] jobs of which the keys are being read, in order
+    reads: Int32Vector  #: [jobs] jobs of which the keys are being read, the last in the order first
     stale: Int32Vector  #: [jobs] jobs of which the next decision reads the keys
     is_stale: Int32Vector  #: [jobs] 1: `stale` has the job
     starting: Int32Vector  #: [jobs] jobs that the decision starts, in order
@@ -129,17 +129,22 @@ def _before(order: KeyOrder, x: int, y: int) -> bool:
 
 
 @kernel
-def _queue_position(order: KeyOrder, j: int) -> int:
-    """Return the position in `queues` that job j has, or would have."""
-    low = order.first[order.queue_of[j]]
-    high = low + order.length[order.queue_of[j]]
+def _position(order: KeyOrder, jobs: Int32Vector, low: int, high: int, j: int) -> int:
+    """Return the position that job j has, or would have, from `low` to `high` of `jobs`, the last first."""
     while low < high:
         middle = (low + high) >> 1
-        if _before(order, j, order.queues[middle]):
+        if _before(order, j, jobs[middle]):
             low = middle + 1
         else:
             high = middle
     return low
+
+
+@kernel
+def _queue_position(order: KeyOrder, j: int) -> int:
+    """Return the position in `queues` that job j has, or would have."""
+    first = order.first[order.queue_of[j]]
+    return _position(order, order.queues, first, first + order.length[order.queue_of[j]], j)
 
 
 @kernel
@@ -160,32 +165,6 @@ def _enter_queue(order: KeyOrder, j: int) -> None:
     queues[at] = j
     order.length[queue] += 1
     order.status[j] = _WAITING
-
-
-@kernel
-def _sift(order: KeyOrder, jobs: Int32Vector, root: int, size: int) -> None:
-    """Restore the heap of the first `size` of `jobs`, the earliest on top, after its `root` changed."""
-    j = jobs[root]
-    child = 2 * root + 1
-    while child < size:
-        if child + 1 < size and _before(order, jobs[child + 1], jobs[child]):
-            child += 1
-        if not _before(order, jobs[child], j):
-            break
-        jobs[root] = jobs[child]
-        root = child
-        child = 2 * root + 1
-    jobs[root] = j
-
-
-@kernel
-def _sort_last_first(order: KeyOrder, jobs: Int32Vector) -> None:
-    """Sort `jobs` by their keys, the last one first."""
-    for root in range(len(jobs) // 2 - 1, -1, -1):
-        _sift(order, jobs, root, len(jobs))
-    for size in range(len(jobs) - 1, 0, -1):
-        jobs[0], jobs[size] = jobs[size], jobs[0]
-        _sift(order, jobs, 0, size)
 
 
 @kernel
@@ -312,12 +291,10 @@ def _sort_running(order: KeyOrder) -> None:
 @kernel
 def _insert_read(order: KeyOrder, j: int) -> None:
     """Add job j to `reads`, at its place in the order so far."""
-    counts = order.counts[0]
-    k = counts.num_reads
-    while k > 0 and _before(order, j, order.reads[k - 1]):
-        order.reads[k] = order.reads[k - 1]
-        k -= 1
-    order.reads[k] = j
+    counts, reads = order.counts[0], order.reads
+    at = _position(order, reads, 0, counts.num_reads, j)
+    shift_entries(reads, at, counts.num_reads, 1)
+    reads[at] = j
     counts.num_reads += 1
 
 
@@ -325,25 +302,25 @@ def _insert_read(order: KeyOrder, j: int) -> None:
 def _read_keys(state: State, b: int, order: KeyOrder, priority: PriorityRule, now: float) -> None:
     """Read the keys of the jobs in `reads`, and move waiting jobs to their new places in the queues."""
     counts = order.counts[0]
-    for i in range(counts.num_reads):
+    for i in range(counts.num_reads - 1, -1, -1):
         j = order.reads[i]
         if order.status[j] == _WAITING:
             _leave_queue(order, j)
         order.new_keys[j] = priority.key(state.jobs[b, j], now, priority.parameters)
         if np.isnan(order.new_keys[j]):
             report_invalid_key(priority, j, order.new_keys[j], now)
-    for i in range(counts.num_reads):
+        if order.new_keys[j] != order.keys[j] and priority.key_changes == KeyChanges.AT_WAKES:
+            _mark_stale(order, j)
+    for i in range(counts.num_reads - 1, -1, -1):
         j = order.reads[i]
         if order.new_keys[j] < order.keys[j]:
             counts.highest_tie += 1
             order.ties[j] = counts.highest_tie
-    for i in range(counts.num_reads - 1, -1, -1):
+    for i in range(counts.num_reads):
         j = order.reads[i]
         if order.new_keys[j] > order.keys[j]:
             counts.lowest_tie -= 1
             order.ties[j] = counts.lowest_tie
-        if order.new_keys[j] != order.keys[j] and priority.key_changes == KeyChanges.AT_WAKES:
-            _mark_stale(order, j)
         order.keys[j] = order.new_keys[j]
         if order.status[j] == _ABSENT and state.jobs[b, j].status == JobStatus.RUNNING:
             _add_running(order, j)
@@ -361,7 +338,7 @@ def _read_running(state: State, b: int, order: KeyOrder, priority: PriorityRule)
             _sort_running(order)
             counts.num_reads = counts.num_listed
             for i in range(counts.num_listed):
-                order.reads[i] = order.running[i]
+                order.reads[i] = order.running[counts.num_listed - 1 - i]
             counts.highest_tie = tie
             _read_keys(state, b, order, priority, seconds)
             counts.read_seconds = seconds
@@ -378,11 +355,10 @@ def _read_changed_keys(state: State, b: int, order: KeyOrder, priority: Priority
     any_time = priority.key_changes == KeyChanges.ANY_TIME
     if any_time:
         _sort_running(order)
-        for i in range(counts.num_listed):
-            _insert_read(order, order.running[i])
-        for i in range(order.length[0] - 1, -1, -1):
+        for i in range(order.length[0]):
             _insert_read(order, order.queues[order.first[0] + i])
-    _sort_last_first(order, order.stale[: counts.num_stale])
+        for i in range(counts.num_listed - 1, -1, -1):
+            _insert_read(order, order.running[i])
     for i in range(counts.num_stale - 1, -1, -1):
         j = order.stale[i]
         order.is_stale[j] = 0
