@@ -19,7 +19,7 @@ from ringyard_agents.command_line import Arguments, exit_code
 from ringyard_agents.config.compose import plain_groups
 from ringyard_agents.evaluation.evaluate import build_object
 from ringyard_agents.runs.atomic_write import require_writable
-from ringyard_baselines.tools.tenants import FEATURE_NAMES
+from ringyard_baselines.tools.survival import FEATURE_NAMES
 from tools.calibration.hazard import collect_samples, fit_network, write_hazard_network
 
 

@@ -10,7 +10,7 @@ from ringyard.failures import Failures
 from ringyard.mdp.experiments import experiment
 from ringyard.performance import ideal
 from ringyard.placement import consolidate
-from ringyard_baselines.papers.gfs import EvictYoungest, FixedQuota, Gfs
+from ringyard_baselines.papers.gfs import FixedQuota, Gfs
 from ringyard_baselines.scheduler import run
 
 PLACE = consolidate()
@@ -37,16 +37,16 @@ NONE = float("inf")
 
 def test_a_guaranteed_job_evicts_the_youngest_spot_job_which_begins_again():
     jobs = jobs_of([0, 10, 20], [4, 4, 4], [100, 100, 50], [NONE, NONE, 60])
-    records = played(EvictYoungest(PLACE), jobs)
+    records = played(FixedQuota(PLACE, 1.0), jobs)
     assert records["num_preemptions"].tolist() == [0, 1, 0]
     assert records["end_seconds"].tolist() == [100.0, 170.0, 70.0]
     kept = Failures(float("inf"), 1.0, 4.0, checkpoint_on_preemption=False)
-    assert played(EvictYoungest(PLACE), jobs, failures=kept)["end_seconds"][1] == 162.0  # 8 s were kept
+    assert played(FixedQuota(PLACE, 1.0), jobs, failures=kept)["end_seconds"][1] == 162.0  # 8 s were kept
 
 
 def test_spot_jobs_evict_none_and_guaranteed_ones_are_not_evicted():
     jobs = jobs_of([0, 0, 10, 20], [4, 4, 4, 4], [100, 100, 50, 50], [200, 200, NONE, 90])
-    records = played(EvictYoungest(PLACE), jobs)
+    records = played(FixedQuota(PLACE, 1.0), jobs)
     assert not records["num_preemptions"].any()
     assert records["first_start_seconds"].tolist() == [0.0, 0.0, 100.0, 100.0]
 
@@ -69,7 +69,7 @@ def test_each_user_has_a_quota():
 
 def test_where_a_job_finds_no_place_smaller_ones_are_tried():
     jobs = jobs_of([0, 1, 2, 3], [4, 8, 4, 8], [100, 10, 10, 10], [NONE] * 4)
-    assert played(EvictYoungest(PLACE), jobs)["first_start_seconds"].tolist() == [0.0, 100.0, 2.0, 110.0]
+    assert played(FixedQuota(PLACE, 1.0), jobs)["first_start_seconds"].tolist() == [0.0, 100.0, 2.0, 110.0]
 
 
 def test_gfs_evicts_where_the_fewest_jobs_lose_the_least():
@@ -162,7 +162,7 @@ def late_share(seed, classes):
     shown = jobs if classes else replace(jobs, deadline_seconds=np.full(len(jobs), np.inf))
     parts = (setting.cluster, shown, setting.performance, setting.restart)
     sim = Simulator(*parts, seed=seed, failures=setting.failures)
-    run(sim, EvictYoungest(PLACE), np.random.default_rng(0))
+    run(sim, FixedQuota(PLACE, 1.0), np.random.default_rng(0))
     records = sim.state.jobs[0, : len(jobs)]
     late = records["end_seconds"] - records["submit_seconds"] > jobs.deadline_seconds
     return late[np.isfinite(jobs.deadline_seconds)].mean()

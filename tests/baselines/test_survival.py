@@ -17,12 +17,13 @@ from ringyard_baselines.policies.allocating import AllocatingScheduler
 from ringyard_baselines.policies.least_estimated import LeastEstimated
 from ringyard_baselines.scheduler import run
 from ringyard_baselines.tools import survival
-from ringyard_baselines.tools.survival import PARAMETERS, SurvivalEstimate
-from ringyard_baselines.tools.tenants import (
+from ringyard_baselines.tools.survival import (
     BINS,
     EDGES,
     FEATURE_NAMES,
     FEATURES,
+    PARAMETERS,
+    SurvivalEstimate,
     bins_of,
     latest_features,
 )

@@ -14,8 +14,7 @@ from ringyard_agents.predictors.hazard_file import read_survival_estimate
 from ringyard_baselines.classic.preemptive import las
 from ringyard_baselines.policies.least_estimated import LeastEstimated
 from ringyard_baselines.scheduler import run
-from ringyard_baselines.tools.survival import PARAMETERS
-from ringyard_baselines.tools.tenants import BINS, EDGES, FEATURES
+from ringyard_baselines.tools.survival import BINS, EDGES, FEATURES, PARAMETERS
 from tools.calibration.hazard import JobSamples, fit_network, marginal_rates, write_hazard_network
 from tools.hazard import main
 

@@ -22,9 +22,16 @@ from ringyard_agents.evaluation.evaluate import make_simulator
 from ringyard_agents.learning.checkpoint import Checkpoint
 from ringyard_agents.predictors.hazard_file import KIND
 from ringyard_baselines.policies.least_estimated import LeastEstimated
-from ringyard_baselines.tools import tenants
-from ringyard_baselines.tools.survival import CLIP, LOG_RATES, PARAMETERS, SurvivalEstimate
-from ringyard_baselines.tools.tenants import BINS, FEATURE_NAMES, FEATURES
+from ringyard_baselines.tools import survival as tenants
+from ringyard_baselines.tools.survival import (
+    BINS,
+    CLIP,
+    FEATURE_NAMES,
+    FEATURES,
+    LOG_RATES,
+    PARAMETERS,
+    SurvivalEstimate,
+)
 
 _LATER_SAMPLES = 0.02  # share kept of a job's samples after the first, which are many
 _EQUAL_RATES = -2.0  # log rate in every bin, with which the shortest attained service runs first

@@ -101,23 +101,13 @@ class FixedQuota(_GuaranteedFirst):
     of the quota is not public.
     """
 
-    name = "fixed_quota"
-
-    quota: Fraction = 0.5  #: share of the GPUs of servers that are up, for all spot jobs. Assumption.
+    #: share of the GPUs of servers that are up, for all spot jobs. Assumption. 1: no quota.
+    quota: Fraction = 0.5
     tenant_quota: Fraction = 1.0  #: share of them for the spot jobs of one user. 1: no quota of users.
+    name: str = "fixed_quota"  #: name in tables
 
     def _quotas(self, view: SchedulingView, slots: int, evicted: int) -> tuple[float, float]:
         return self.quota * slots, self.tenant_quota * slots
-
-
-@checked("evict_youngest")
-@dataclass(eq=False)
-class EvictYoungest(FixedQuota):
-    """Guaranteed jobs first, by first fit with eviction of the youngest spot jobs, without a quota."""
-
-    name = "evict_youngest"
-
-    quota: Fraction = 1.0  #: see `FixedQuota`
 
 
 @checked("gfs")

@@ -141,13 +141,6 @@ def _position(order: KeyOrder, jobs: Int32Vector, low: int, high: int, j: int) -
 
 
 @kernel
-def _queue_position(order: KeyOrder, j: int) -> int:
-    """Return the position in `queues` that job j has, or would have."""
-    first = order.first[order.queue_of[j]]
-    return _position(order, order.queues, first, first + order.length[order.queue_of[j]], j)
-
-
-@kernel
 def _enter_queue(order: KeyOrder, j: int) -> None:
     queue, queues = order.queue_of[j], order.queues
     begin, length, bounds = order.first[queue], order.length[queue], order.bounds[queue : queue + 2]
@@ -155,7 +148,7 @@ def _enter_queue(order: KeyOrder, j: int) -> None:
         order.first[queue] = (bounds[0] + bounds[1] - length) >> 1
         shift_entries(queues, begin, begin + length, order.first[queue] - begin)
         begin = order.first[queue]
-    at = _queue_position(order, j)
+    at = _position(order, queues, begin, begin + length, j)
     if at - begin < begin + length - at:
         shift_entries(queues, begin, at, -1)
         order.first[queue] -= 1
@@ -169,8 +162,9 @@ def _enter_queue(order: KeyOrder, j: int) -> None:
 
 @kernel
 def _leave_queue(order: KeyOrder, j: int) -> None:
-    queue, at = order.queue_of[j], _queue_position(order, j)
+    queue = order.queue_of[j]
     begin, end = order.first[queue], order.first[queue] + order.length[queue]
+    at = _position(order, order.queues, begin, end, j)
     order.length[queue] -= 1
     if at - begin < end - at:
         shift_entries(order.queues, begin, at, 1)
@@ -437,22 +431,6 @@ def select_jobs(state: State, b: int, order: KeyOrder, priority: PriorityRule, r
 
 
 @kernel
-def _stop_all(state: State, b: int, order: KeyOrder, physics: Physics) -> None:
-    """Preempt the jobs of `stopping`, each time the one first in the heap of running jobs."""
-    counts, stopping = order.counts[0], order.stopping
-    for i in range(counts.num_stopping):
-        first = i
-        for k in range(i + 1, counts.num_stopping):
-            if state.jobs[b, stopping[k]].heap_position < state.jobs[b, stopping[first]].heap_position:
-                first = k
-        j = stopping[first]
-        stopping[first] = stopping[i]
-        stopping[i] = j
-        preempt(state, b, j, physics)
-        _return_to_queue(order, j)
-
-
-@kernel
 def _start_all(
     state: State, b: int, order: KeyOrder, priority: PriorityRule, rule: PlacementRule, physics: Physics
 ) -> None:
@@ -528,7 +506,9 @@ def apply_selection(
     Jobs of cluster `b` of `state` start where `rule` puts them and run as fast as `physics` says. The cluster
     wakes the scheduler when a key of `priority` changes next.
     """
-    _stop_all(state, b, order, physics)
+    for j in order.stopping[: order.counts[0].num_stopping]:
+        preempt(state, b, j, physics)
+        _return_to_queue(order, j)
     _start_all(state, b, order, priority, rule, physics)
     order.counts[0].decided_seconds = state.clusters[b].now
     if priority.wakes:

@@ -4,7 +4,7 @@
 """
 
 from ringyard.placement.by_type import pack_on_types as pack_on_types
-from ringyard.placement.fragmentation import least_fragmenting as least_fragmenting
+from ringyard.placement.by_type import pack_on_types as pack_on_types
 from ringyard.placement.rule import FindGpus as FindGpus
 from ringyard.placement.rule import PlacementRule as PlacementRule
 from ringyard.placement.rule import place as place
@@ -12,6 +12,7 @@ from ringyard.placement.rules import consolidate as consolidate
 from ringyard.placement.rules import fastest as fastest
 from ringyard.placement.rules import first_fit as first_fit
 from ringyard.placement.rules import least_contended as least_contended
+from ringyard.placement.rules import least_fragmenting as least_fragmenting
 from ringyard.placement.rules import lwf as lwf
 from ringyard.placement.rules import pack as pack
 from ringyard.placement.rules import random_gpus as random_gpus
