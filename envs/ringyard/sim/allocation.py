@@ -1,7 +1,7 @@
 """`Allocation`: the one kind of decision. It says what one job holds from now on."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -71,7 +71,10 @@ class Allocation:
 
     def at(self, gpu_ids: tuple[int, ...] = (), server: int | None = None) -> "Allocation":
         """Return the same shape on the GPUs `gpu_ids`, or on `server` for a CPU-only job."""
-        return replace(self, gpu_ids=gpu_ids, server=server)
+        made = object.__new__(type(self))  # `replace` takes four times as long
+        made.__dict__.update(self.__dict__, gpu_ids=gpu_ids, server=server)
+        made.__post_init__()
+        return made
 
     @property
     def preempts(self) -> bool:

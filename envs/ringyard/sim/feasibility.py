@@ -128,6 +128,8 @@ def current_allocation(state: State, b: int, j: int) -> Allocation:
 #: {field of an allocation that may be None: annotation of its values}
 _OPTIONAL_FIELDS = {n: Positive if k is float else NonNegativeInt | None for n, k in SHAPE_FIELDS.items()}
 _OPTIONAL_FIELDS |= {"server": NonNegativeInt | None, "ram_per_worker": Bytes, "link_share": LinkShare}
+_optional_values = attrgetter(*_OPTIONAL_FIELDS)
+_REAL_FIELDS = {name for name, kind in SHAPE_FIELDS.items() if kind is float}
 
 
 def _check_numbers(allocation: Allocation) -> None:
@@ -135,16 +137,18 @@ def _check_numbers(allocation: Allocation) -> None:
     if not isinstance(allocation, Allocation):
         raise PlacementError(f"allocations contains {shown(allocation)}; expected an Allocation")
     _check_field(allocation, "job", allocation.job, NonNegativeInt)
-    for gpu in allocation.gpu_ids:
-        _check_field(allocation, "gpu_ids", gpu, NonNegativeInt)
-    for name, annotation in _OPTIONAL_FIELDS.items():
-        value = getattr(allocation, name)
+    gpus = allocation.gpu_ids
+    if gpus and (set(map(type, gpus)) != {int} or min(gpus) < 0 or max(gpus) >= UNLIMITED_CORES):
+        for gpu in gpus:
+            _check_field(allocation, "gpu_ids", gpu, NonNegativeInt)
+    values = zip(_OPTIONAL_FIELDS.items(), _optional_values(allocation), strict=True)
+    for (name, annotation), value in values:
         if value is not None:
             _check_field(allocation, name, value, annotation)
 
 
 def _check_field(allocation: Allocation, name: str, value: Any, annotation: object) -> None:
-    if type(value) is int and 0 <= value < UNLIMITED_CORES and annotation not in (Positive, LinkShare):
+    if type(value) is int and 0 <= value < UNLIMITED_CORES and name not in _REAL_FIELDS:
         return  # most values: `require` takes longer
     if type(value) is float and 0 < value < np.inf and annotation is Positive:
         return
@@ -279,18 +283,19 @@ def _check_gpus(state: State, b: int, cluster: Cluster, j: int, allocation: Allo
     if max(gpus) >= cluster.num_gpus:
         raise PlacementError(f"there is no GPU {max(gpus)}; expected 0..{cluster.num_gpus - 1}")
     places = np.array(gpus)
-    for gpu in places[state.gpus["num_jobs"][b, places] >= per_gpu].tolist():
+    full = places[state.gpus["num_jobs"][b, places] >= per_gpu]
+    own = (state.slots["job"][b].reshape(-1, per_gpu)[full] == j).any(axis=1)
+    for gpu in full[~own].tolist():
         server = int(cluster.server_of_gpu[gpu])
         if state.gpus["num_jobs"][b, gpu] >= DOWN:
             raise PlacementError(f"job {j} is given GPU {gpu} of server {server}, which is down")
         holders = [int(k) for k in state.slots["job"][b, gpu * per_gpu : (gpu + 1) * per_gpu] if k >= 0]
-        if j not in holders and len(holders) == per_gpu:
-            free = int(state.servers["free_gpus"][b, server])
-            held = ", ".join(map(str, holders))
-            raise PlacementError(
-                f"job {j} is given GPU {gpu}, held by job {held} (server {server} has {free} free GPUs)"
-                "; preempt that job first, or choose another GPU"
-            )
+        free = int(state.servers["free_gpus"][b, server])
+        held = ", ".join(map(str, holders))
+        raise PlacementError(
+            f"job {j} is given GPU {gpu}, held by job {held} (server {server} has {free} free GPUs)"
+            "; preempt that job first, or choose another GPU"
+        )
 
 
 def _check_capacity(
