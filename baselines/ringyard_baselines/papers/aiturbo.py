@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from ringyard.checks import Fraction, Positive, PositiveInt, checked
 from ringyard.gpu_types import CPU_CORES
 from ringyard.placement import pack_on_types
 from ringyard.sim.speeds import fewest_gpus, isolated_iteration_seconds
-from ringyard.state.records import JobKind
+from ringyard.state.records import JobKind, JobStatus
 from ringyard_baselines.scheduler import Capabilities, Scheduler
 from ringyard_baselines.tools.predictions import LossCurves
 from ringyard_baselines.tools.step_model import StepModels, spread_sizes
@@ -159,9 +159,7 @@ class AITurbo(Scheduler):
 
     def _held_cpu_cores(self, view: SchedulingView, jobs: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return [n] cores of the CPU that each worker of a job has, 0 on GPUs, and -1 if the job waits."""
-        held = np.full(len(self._service), -1)
-        held[view.running] = 0
-        held = held[jobs]
+        held = np.where(view.select(jobs).column("status") == JobStatus.RUNNING, 0, -1)
         if self._cpu_cores.any():
             for i in np.flatnonzero(held == 0).tolist():
                 held[i] = self._cpu_cores[view.cluster.server_of_gpu[view.gpus_of(int(jobs[i]))[0]]]
@@ -215,11 +213,12 @@ class AITurbo(Scheduler):
         self._seconds_of[job, 0] = self._seconds(view, job, sizes[0]) if changes else 1.0
         self._profiled_at[job] = view.num_gpus_up
 
-    def _cores(self, view: SchedulingView, job: int, size: NDArray[np.int64]) -> int:
-        workers, servers, cores = size.tolist()
+    def _cores(self, view: SchedulingView, jobs: Any, sizes: NDArray[np.int64]) -> Any:
+        """Return the CPU cores of one job of one size, or [n] of jobs."""
+        workers, servers, cores = sizes.T
         if not view.cluster.cores_per_server:
-            return int(POD_CORES * (workers + servers))
-        return int(workers * cores + servers * view.column("asked_cores_per_server_task")[job])
+            return POD_CORES * (workers + servers)
+        return workers * cores + servers * view.column("asked_cores_per_server_task")[jobs]
 
     def _rate(self, view: SchedulingView, job: int, size: NDArray[np.int64]) -> float:
         """Return R, the service per second of a job of this size."""
@@ -267,23 +266,23 @@ class AITurbo(Scheduler):
         left, free = list(slots), num_gpu_slots(view, self._rules[0] or self.placement)
         counted = view.cluster.cores_per_server
         cores = [sum(np.array(counted)[one].tolist()) if counted else np.inf for one in self._servers]
-        targets = []
-        for job, present in zip(order.tolist(), held.tolist(), strict=True):
-            size, workers = self._sizes[job, 0], int(self._sizes[job, 0, 0])
-            need = self._cores(view, job, size) if counted else 0
-            shape = Allocation(job, cores_per_worker=int(size[2]), parameter_servers=int(size[1]))
+        sizes, targets = self._sizes[order, 0], []
+        needs = self._cores(view, order, sizes) if counted else np.zeros(len(order), np.int64)
+        rows = zip(order.tolist(), held.tolist(), sizes.tolist(), needs.tolist(), strict=True)
+        for job, present, (workers, servers, each), need in rows:
             kinds = (k for k in range(len(left)) if workers <= left[k] and need <= cores[k])
             kind = next(kinds, None)
+            if kind is None and not max(slots) < workers <= free:
+                continue
+            shape = Allocation(job, cores_per_worker=each, parameter_servers=servers)
             if kind is not None:
                 left[kind] -= workers
                 cores[kind] -= need
                 moves = present >= 0 and (present > 0) != (kind == 1)
                 targets.append(Target(job, workers, shape, self._rules[kind], moves))
-            elif max(slots) < workers <= free:  # neither kind has as many
+            else:  # neither kind has as many
                 left = [max(one - workers, 0) for one in left]
                 targets.append(Target(job, workers, shape))
-            else:
-                continue
             free -= workers
             if free == 0:
                 break

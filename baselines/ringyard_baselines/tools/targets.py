@@ -200,8 +200,8 @@ def apply_sizes(view: SchedulingView, targets: Sequence[Target], rule: Placement
             allocations += _resize(view, plan, rule, target)
         else:
             shape = _with_gpus(target, tuple(range(target.num_gpus)))
-            for tried in (shape, _as_asked(view, shape)):
-                if found := plan.place(target.rule or rule, target.job, tried):
-                    allocations.append(found)
-                    break
+            own = target.rule or rule
+            found = plan.place(own, target.job, shape) or plan.place(own, target.job, _as_asked(view, shape))
+            if found is not None:
+                allocations.append(found)
     return work_conserving(view, plan, rule, None, allocations)
