@@ -1,5 +1,6 @@
 """Gavel's max-min fairness over GPU types (Narayanan et al., OSDI 2020)."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -72,11 +73,20 @@ def _one_type_shares(
         return least / value if within_tolerance.max() == least else None
     if len(value) < _MIN_JOBS_FOR_REDUCTION:
         return None
-    # each other job needs one GPU for each unit of the minimum
-    matrix = np.array([[-value[0], 1.0], [scale[0], len(value) - 1.0]])
+    first, minimum = _first_and_minimum(float(value[0]), float(scale[0]), len(value) - 1, gpus)
+    return np.append(first, minimum / value[1:])
+
+
+@functools.lru_cache(maxsize=1024)  # jobs come and go, and the first one stays
+def _first_and_minimum(value: float, scale: float, others: int, gpus: float) -> tuple[float, float]:
+    """Return the share of the first job and the minimum, where each of the `others` gets the minimum.
+
+    Each of them needs one GPU for each unit of it. Other arguments: see `_one_type_shares`.
+    """
+    matrix = np.array([[-value, 1.0], [scale, others]])
     constraints = LinearConstraint(matrix, ub=[0.0, gpus])
     first, minimum = milp([0.0, -1.0], constraints=constraints, bounds=Bounds(0.0, [1.0, np.inf])).x
-    return np.append(first, minimum / value[1:])
+    return float(first), float(minimum)
 
 
 @checked("gavel")
@@ -133,9 +143,9 @@ class Gavel(Scheduler):
         pairs = np.concatenate([wanted.reshape(-1, 2), self._by_priority()])
         sizes = view.column("asked_gpus")[pairs[:, 0]]
         room = self._free_by_type(plan)
-        for i in np.flatnonzero(sizes <= np.array(room)[pairs[:, 1]]).tolist():
-            job, gpu_type = pairs[i].tolist()
-            if job in held or sizes[i] > room[gpu_type]:
+        fits = sizes <= np.array(room)[pairs[:, 1]]
+        for (job, gpu_type), size in zip(pairs[fits].tolist(), sizes[fits].tolist(), strict=True):
+            if job in held or size > room[gpu_type]:
                 continue
             found = self._place(view, plan, job, gpu_type)
             if found is not None:
