@@ -513,12 +513,3 @@ def apply_selection(
     order.counts[0].decided_seconds = state.clusters[b].now
     if priority.wakes:
         state.clusters[b].wake_seconds = _next_wake(state, b, order, priority)
-
-
-@kernel
-def decide_by_keys(
-    state: State, b: int, order: KeyOrder, priority: PriorityRule, rule: PlacementRule, physics: Physics
-) -> None:
-    """Make one decision and apply it: `select_jobs`, then `apply_selection`, with the same arguments."""
-    select_jobs(state, b, order, priority, rule)
-    apply_selection(state, b, order, priority, rule, physics)

@@ -14,13 +14,7 @@ from ringyard.sim.engine.events import advance
 from ringyard.sim.feasibility import current_allocation
 from ringyard.sim.view import SchedulingView, unrestricted
 from ringyard.state.arrays import State, copy_state
-from ringyard_baselines.policies.key_order import (
-    KeyOrder,
-    apply_selection,
-    decide_by_keys,
-    empty_order,
-    select_jobs,
-)
+from ringyard_baselines.policies.key_order import KeyOrder, apply_selection, empty_order, select_jobs
 from ringyard_baselines.policies.ordered import raise_stalled
 from ringyard_baselines.policies.priority_rule import NO_ESTIMATE, JobKey, KeyChanges, PriorityRule, never
 from ringyard_baselines.scheduler import Capabilities, Scheduler
@@ -41,7 +35,8 @@ def _run_preemptive(
     decisions = 0
     while cluster.num_done < cluster.num_jobs and decisions < max_decisions:
         decisions += 1
-        decide_by_keys(state, b, order, priority, rule, physics)
+        select_jobs(state, b, order, priority, rule)
+        apply_selection(state, b, order, priority, rule, physics)
         if not advance(state, b, physics):
             return False
     return True
