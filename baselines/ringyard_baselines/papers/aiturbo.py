@@ -214,7 +214,6 @@ class AITurbo(Scheduler):
         self._profiled_at[job] = view.num_gpus_up
 
     def _cores(self, view: SchedulingView, jobs: Any, sizes: NDArray[np.int64]) -> Any:
-        """Return the CPU cores of one job of one size, or [n] of jobs."""
         workers, servers, cores = sizes.T
         if not view.cluster.cores_per_server:
             return POD_CORES * (workers + servers)
@@ -270,8 +269,7 @@ class AITurbo(Scheduler):
         needs = self._cores(view, order, sizes) if counted else np.zeros(len(order), np.int64)
         rows = zip(order.tolist(), held.tolist(), sizes.tolist(), needs.tolist(), strict=True)
         for job, present, (workers, servers, each), need in rows:
-            kinds = (k for k in range(len(left)) if workers <= left[k] and need <= cores[k])
-            kind = next(kinds, None)
+            kind = next((k for k in range(len(left)) if workers <= left[k] and need <= cores[k]), None)
             if kind is None and not max(slots) < workers <= free:
                 continue
             shape = Allocation(job, cores_per_worker=each, parameter_servers=servers)

@@ -36,10 +36,8 @@ def max_min_shares(
     known = _one_type_shares(value[:, 0], scale, gpus[0]) if types == 1 else None
     if known is not None:
         return known[:, None]
-    variable = np.arange(jobs * types).reshape(jobs, types)
-    job = np.repeat(np.arange(jobs), types)
-    flat = variable.reshape(-1)
-    gpu_type = np.tile(np.arange(types), jobs)
+    flat = np.arange(jobs * types)
+    job, gpu_type = np.divmod(flat, types)
     rows = np.concatenate([job, np.arange(jobs), jobs + job, 2 * jobs + gpu_type])
     columns = np.concatenate([flat, np.full(jobs, jobs * types), flat, flat])
     ones, scales = np.ones((types + 1) * jobs), np.repeat(scale, types)
@@ -79,10 +77,7 @@ def _one_type_shares(
 
 @functools.lru_cache(maxsize=1024)  # jobs come and go, and the first one stays
 def _first_and_minimum(value: float, scale: float, others: int, gpus: float) -> tuple[float, float]:
-    """Return the share of the first job and the minimum, where each of the `others` gets the minimum.
-
-    Each of them needs one GPU for each unit of it. Other arguments: see `_one_type_shares`.
-    """
+    """Return the first job's share and the minimum. Each of the `others` needs one GPU for a unit of that."""
     matrix = np.array([[-value, 1.0], [scale, others]])
     constraints = LinearConstraint(matrix, ub=[0.0, gpus])
     first, minimum = milp([0.0, -1.0], constraints=constraints, bounds=Bounds(0.0, [1.0, np.inf])).x
@@ -117,7 +112,8 @@ class Gavel(Scheduler):
         by_server = [types.index(name) for name in cluster.gpu_types] if types else [0] * cluster.num_servers
         self._type_of_gpu = np.repeat(by_server, cluster.gpus_per_server)
         self._server_of_gpu = cluster.server_of_gpu
-        self._received = np.zeros((len(jobs), max(len(types), 1) + 1))  # the last column: mixed GPUs
+        self._mixed = max(len(types), 1)  # column of jobs that need GPUs of several types, the last
+        self._received = np.zeros((len(jobs), self._mixed + 1))
         self._throughput = np.full((len(jobs), self._mixed), np.nan)  # NaN: not yet profiled
         self._slots = TimeSlots(self.round_seconds or np.inf)
         no_jobs = np.zeros(0, dtype=np.int64)
@@ -179,11 +175,6 @@ class Gavel(Scheduler):
         memory[self._type_of_gpu] = view.cluster.gpu_memory_bytes[self._server_of_gpu]
         return throughput * (view.column("gpu_memory_bytes")[jobs][:, None] <= memory[None, :])
 
-    @property
-    def _mixed(self) -> int:
-        """Column of jobs that need GPUs of several types."""
-        return self._received.shape[1] - 1
-
     def _by_priority(self) -> NDArray[np.int64]:
         """Return [pairs, 2] (job, type), the most urgent first."""
         jobs, shares = self._solved
@@ -221,8 +212,6 @@ class Gavel(Scheduler):
         if gpu_type == self._mixed:
             return plan.place(self.placement, job)
         size = int(view.column("asked_gpus")[job])
-        if size > plan.num_free_gpus:
-            return None
         free = np.flatnonzero(plan.gpu_is_free & (self._type_of_gpu == gpu_type))
         if len(free) < size:
             return None

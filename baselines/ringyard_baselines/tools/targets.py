@@ -202,6 +202,5 @@ def apply_sizes(view: SchedulingView, targets: Sequence[Target], rule: Placement
             shape = _with_gpus(target, tuple(range(target.num_gpus)))
             own = target.rule or rule
             found = plan.place(own, target.job, shape) or plan.place(own, target.job, _as_asked(view, shape))
-            if found is not None:
-                allocations.append(found)
+            allocations += [] if found is None else [found]
     return work_conserving(view, plan, rule, None, allocations)

@@ -141,8 +141,7 @@ def _check_numbers(allocation: Allocation) -> None:
     if gpus and (set(map(type, gpus)) != {int} or min(gpus) < 0 or max(gpus) >= UNLIMITED_CORES):
         for gpu in gpus:
             _check_field(allocation, "gpu_ids", gpu, NonNegativeInt)
-    values = zip(_OPTIONAL_FIELDS.items(), _optional_values(allocation), strict=True)
-    for (name, annotation), value in values:
+    for (name, annotation), value in zip(_OPTIONAL_FIELDS.items(), _optional_values(allocation), strict=True):
         if value is not None:
             _check_field(allocation, name, value, annotation)
 
@@ -156,10 +155,6 @@ def _check_field(allocation: Allocation, name: str, value: Any, annotation: obje
         require(name, value, annotation)
     except ConfigurationError as error:
         raise PlacementError(f"the allocation of job {shown(allocation.job)}: {error}") from None
-
-
-def _status_name(status: int) -> str:
-    return JobStatus(status).name.lower()
 
 
 def validate_allocation(
@@ -177,12 +172,14 @@ def validate_allocation(
     job = state.jobs[b, j]
     status = int(job["status"])
     if status not in (JobStatus.WAITING, JobStatus.RUNNING):
-        raise PlacementError(f"job {j} is {_status_name(status)}; expected a waiting or running job")
+        raise PlacementError(
+            f"job {j} is {JobStatus(status).name.lower()}; expected a waiting or running job"
+        )
     if allocation.reject:
         if status != JobStatus.WAITING or allocation.gpu_ids or allocation.server is not None:
             raise PlacementError(
-                f"job {j} is {_status_name(status)}; expected a waiting job, and no gpu_ids or server,"
-                " with reject=True"
+                f"job {j} is {JobStatus(status).name.lower()}; expected a waiting job, and no gpu_ids or"
+                " server, with reject=True"
             )
         return None
     if allocation.preempts:
@@ -224,40 +221,33 @@ def _check_plan(job: Job, j: int, shape: Shape, plans: PlanTable) -> None:
         )
 
 
+def _given(j: int, given: str, expected: str) -> PlacementError:
+    return PlacementError(f"job {j} is given {given}; expected {expected}")
+
+
 def _check_shape(job: Job, j: int, shape: Shape, cluster: Cluster) -> None:
     kind = int(job["kind"])
     low, high = float(job["min_batch"]), float(job["max_batch"])
     if not low <= shape.batch_size <= high:
-        raise PlacementError(
-            f"job {j} is given a batch of {shape.batch_size:g} samples; expected {low:g} to {high:g}"
-        )
-    cores, servers = shape.cores_per_worker, shape.parameter_servers
-    server_cores = shape.cores_per_server_task
-    cap = shape.memory_bandwidth_cap
+        raise _given(j, f"a batch of {shape.batch_size:g} samples", f"{low:g} to {high:g}")
+    cores, server_cores = shape.cores_per_worker, shape.cores_per_server_task
+    servers, cap = shape.parameter_servers, shape.memory_bandwidth_cap
     if not 0 < cap <= 1:
         raise PlacementError(f"job {j} has memory_bandwidth_cap {cap}; expected a number in (0, 1]")
     if cap < 1 and kind != JobKind.CPU_ONLY:
         problem = f"job {j} uses GPUs and has memory_bandwidth_cap {cap}"
         raise PlacementError(f"{problem}; expected 1: caps are for CPU-only jobs")
-    for number in (cores, server_cores):
-        if not 0 <= number < UNLIMITED_CORES:
-            raise PlacementError(
-                f"job {j} is given {cores} and {server_cores} cores; expected 0 or more each"
-            )
+    if not 0 <= min(cores, server_cores) <= max(cores, server_cores) < UNLIMITED_CORES:
+        raise _given(j, f"{cores} and {server_cores} cores", "0 or more each")
     for number, asked in ((cores, "asked_cores"), (server_cores, "asked_cores_per_server_task")):
         if number < 1 and kind != JobKind.CPU_ONLY and job[asked] > 0:
-            raise PlacementError(
-                f"job {j} is given {number} cores and asks for {int(job[asked])}; expected 1 or more"
-            )
+            raise _given(j, f"{number} cores and asks for {int(job[asked])}", "1 or more")
     if kind == JobKind.CPU_ONLY and cores < 1:
         raise PlacementError(f"CPU-only job {j} is given {cores} cores; expected 1 or more")
     if kind == JobKind.PARAMETER_SERVER and not 1 <= servers <= MOST_PARAMETER_SERVERS:
-        expected = f"expected 1 to {MOST_PARAMETER_SERVERS}"
-        raise PlacementError(f"job {j} is given {servers} parameter servers; {expected}")
+        raise _given(j, f"{servers} parameter servers", f"1 to {MOST_PARAMETER_SERVERS}")
     if kind != JobKind.PARAMETER_SERVER and servers != 0:
-        raise PlacementError(
-            f"job {j} is given {servers} parameter servers; expected none: it trains by all-reduce"
-        )
+        raise _given(j, f"{servers} parameter servers", "none: it trains by all-reduce")
     for one in RESOURCES:
         if not one.can_change or getattr(cluster, one.capacity):
             continue
@@ -276,7 +266,7 @@ def _check_gpus(state: State, b: int, cluster: Cluster, j: int, allocation: Allo
         raise PlacementError(f"job {j} uses GPUs and is given server {allocation.server}; expected gpu_ids")
     if not low <= len(gpus) <= high:
         asked = f"{low} GPUs" if low == high else f"{low} to {high} GPUs"
-        raise PlacementError(f"job {j} is given {len(gpus)} GPUs; expected {asked}")
+        raise _given(j, f"{len(gpus)} GPUs", asked)
     if len(set(gpus)) != len(gpus):
         raise PlacementError(f"the allocation of job {j} names a GPU twice: {gpus}")
     per_gpu = cluster.jobs_per_gpu
@@ -289,9 +279,8 @@ def _check_gpus(state: State, b: int, cluster: Cluster, j: int, allocation: Allo
         server = int(cluster.server_of_gpu[gpu])
         if state.gpus["num_jobs"][b, gpu] >= DOWN:
             raise PlacementError(f"job {j} is given GPU {gpu} of server {server}, which is down")
-        holders = [int(k) for k in state.slots["job"][b, gpu * per_gpu : (gpu + 1) * per_gpu] if k >= 0]
+        held = ", ".join(map(str, state.slots["job"][b, gpu * per_gpu : (gpu + 1) * per_gpu].tolist()))
         free = int(state.servers["free_gpus"][b, server])
-        held = ", ".join(map(str, holders))
         raise PlacementError(
             f"job {j} is given GPU {gpu}, held by job {held} (server {server} has {free} free GPUs)"
             "; preempt that job first, or choose another GPU"
