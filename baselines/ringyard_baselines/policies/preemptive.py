@@ -22,19 +22,11 @@ from ringyard_baselines.scheduler import Capabilities, Scheduler
 
 @kernel
 def _run_preemptive(
-    state: State,
-    b: int,
-    order: KeyOrder,
-    priority: PriorityRule,
-    rule: PlacementRule,
-    physics: Physics,
-    max_decisions: int,
+    state: State, b: int, order: KeyOrder, priority: PriorityRule, rule: PlacementRule, physics: Physics
 ) -> bool:
-    """Simulate until every job has finished or `max_decisions` were made. False: no event can follow."""
+    """Simulate until every job has finished. False: no event can follow."""
     cluster = state.clusters[b]
-    decisions = 0
-    while cluster.num_done < cluster.num_jobs and decisions < max_decisions:
-        decisions += 1
+    while cluster.num_done < cluster.num_jobs:
         select_jobs(state, b, order, priority, rule)
         apply_selection(state, b, order, priority, rule, physics)
         if not advance(state, b, physics):
@@ -114,9 +106,6 @@ class PreemptiveScheduler(Scheduler):
 
     def run_compiled(self, sim: Simulator) -> None:
         """Simulate until every job has finished, with the decisions of `decide` in one compiled loop."""
-        self._run(sim, 1 << 60)
-
-    def _run(self, sim: Simulator, max_decisions: int) -> None:
         state, order = sim.state, self._order_of(sim.state, 0)
-        if not _run_preemptive(state, 0, order, self._priority, self.placement, sim.physics, max_decisions):
+        if not _run_preemptive(state, 0, order, self._priority, self.placement, sim.physics):
             raise_stalled(sim)
