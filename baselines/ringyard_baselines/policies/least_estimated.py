@@ -76,4 +76,6 @@ class LeastEstimated(PreemptiveScheduler):
 
     def step(self, sim: Simulator) -> None:
         """Make a decision in a simulation that this was reset for, and advance to the next decision point."""
-        self._run(sim, 1)
+        sim.apply(self.decide(sim.view(self.total_observability)))
+        if not sim.done:
+            sim.advance()
