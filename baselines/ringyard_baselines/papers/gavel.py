@@ -19,6 +19,8 @@ from ringyard_baselines.tools.targets import TimeSlots, start_cpu_jobs
 #: with fewer jobs the solver keeps more than two variables, so that the program cannot be reduced
 _MIN_JOBS_FOR_REDUCTION = 24
 
+_Floats = tuple[float, ...]
+
 
 def max_min_shares(
     throughput: NDArray[np.float64], scale: NDArray[np.float64], gpus: NDArray[np.float64]
@@ -71,17 +73,17 @@ def _one_type_shares(
         return least / value if within_tolerance.max() == least else None
     if len(value) < _MIN_JOBS_FOR_REDUCTION:
         return None
-    first, minimum = _first_and_minimum(float(value[0]), float(scale[0]), len(value) - 1, gpus)
+    # each other job needs one GPU for each unit of the minimum
+    matrix = (-float(value[0]), 1.0), (float(scale[0]), len(value) - 1.0)
+    first, minimum = _solve((0.0, -1.0), matrix, (0.0, float(gpus)), (1.0, np.inf))
     return np.append(first, minimum / value[1:])
 
 
 @functools.lru_cache(maxsize=1024)  # jobs come and go, and the first one stays
-def _first_and_minimum(value: float, scale: float, others: int, gpus: float) -> tuple[float, float]:
-    """Return the first job's share and the minimum. Each of the `others` needs one GPU for a unit of that."""
-    matrix = np.array([[-value, 1.0], [scale, others]])
-    constraints = LinearConstraint(matrix, ub=[0.0, gpus])
-    first, minimum = milp([0.0, -1.0], constraints=constraints, bounds=Bounds(0.0, [1.0, np.inf])).x
-    return float(first), float(minimum)
+def _solve(cost: _Floats, matrix: tuple[_Floats, ...], limits: _Floats, most: _Floats) -> _Floats:
+    """Return variables from 0 to `most` of least `cost`, where `matrix` x variables are within `limits`."""
+    constraints = LinearConstraint(matrix, ub=limits)
+    return tuple(milp(cost, constraints=constraints, bounds=Bounds(0.0, most)).x)
 
 
 @checked("gavel")
@@ -116,8 +118,7 @@ class Gavel(Scheduler):
         self._received = np.zeros((len(jobs), self._mixed + 1))
         self._throughput = np.full((len(jobs), self._mixed), np.nan)  # NaN: not yet profiled
         self._slots = TimeSlots(self.round_seconds or np.inf)
-        no_jobs = np.zeros(0, dtype=np.int64)
-        self._solved: tuple[NDArray[np.int64], NDArray[np.float64]] = (no_jobs, np.zeros((0, 1)))
+        self._solved: tuple[NDArray[np.int64], NDArray[np.float64]] = np.zeros(0, np.int64), np.zeros((0, 1))
 
     def decide(self, view: SchedulingView) -> Sequence[Allocation]:
         """Begin a round, or between rounds give free GPUs to the next jobs."""
