@@ -243,7 +243,12 @@ def with_plans(rng, case):
         min_gpus=np.where(elastic, least, jobs.num_gpus),
         max_gpus=np.where(elastic, np.minimum(jobs.num_gpus + 4, 16), jobs.num_gpus),
     )
-    return case._replace(cluster=replace(case.cluster, jobs_per_gpu=1), jobs=jobs, performance=performance)
+    racks = case.cluster.rack_of_server
+    if not racks and rng.random() < 0.5:  # most plans on racks have stages in one and in several
+        racks = tuple(s * 2 // case.cluster.num_servers for s in range(case.cluster.num_servers))
+    racks = tuple(rack - racks[0] for rack in racks)
+    cluster = replace(case.cluster, jobs_per_gpu=1, rack_of_server=racks)
+    return case._replace(cluster=cluster, jobs=jobs, performance=performance)
 
 
 def draw_cpu_jobs(rng, cluster, grid, begin):

@@ -187,6 +187,21 @@ def test_rings_between_servers_share_links_and_others_do_not():
     assert started(jobs_of(*chosen), plans(contention="none")).state.clusters["network"][0] == 0
 
 
+def test_rings_load_uplinks_if_a_stage_is_in_several_racks():
+    racks = Cluster.homogeneous(8, 8, servers_per_rack=2, uplink_oversubscription=8.0)
+    jobs = jobs_of(("t5", "t2p2", 32), ("t5", "t2p2", 32))
+    sim = Simulator(racks, jobs, MODEL)
+    sim.advance()
+    seconds = predicted("t5", "t2p2", (8, 8, 8, 8))
+    sim.apply([Allocation(0, range(32))])  # a stage in each of two racks
+    assert row(sim, "num_racks") == [1, 0]
+    assert row(sim, "iteration_seconds")[0] == pytest.approx(seconds.total)
+    sim.apply([Allocation(0, ()), Allocation(1, [*range(8, 32), *range(32, 40)])])  # both stages cross
+    assert row(sim, "num_racks") == [0, 3]
+    assert row(sim, "contenders")[1] == pytest.approx(4.0)  # an uplink carries a fourth of a server's link
+    assert row(sim, "iteration_seconds")[1] == pytest.approx(seconds.total + 3 * seconds.ring)
+
+
 def test_speeds_by_gpus_are_those_of_the_fastest_plan():
     sim = started(elastic(jobs_of(("llama7", "zero-offload", 8)), 1, 64))
     view = sim.view()

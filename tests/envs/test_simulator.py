@@ -9,7 +9,7 @@ from ringyard import Allocation, Cluster, JobTable, Simulator, ideal
 from ringyard.bounds import simulation_bounds
 from ringyard.errors import ConfigurationError, PlacementError, SchedulerError, WorkloadError
 from ringyard.performance import composite
-from ringyard.placement import consolidate, first_fit, least_contended, lwf, pack, spread
+from ringyard.placement import by_tier, consolidate, first_fit, least_contended, lwf, pack, spread
 from ringyard.profiles import model_id, profile
 from ringyard.restart import CORES_SECONDS, constant, growing, per_model
 from ringyard.sim.metrics import timeline
@@ -79,6 +79,24 @@ def test_least_contended_avoids_busy_links():
     assert placed(least_contended(), 2, held, (2, 2, 2, 2)) == (5, 7)
     assert placed(pack(), 2, held, (2, 2, 2, 2)) == (1, 3)
     assert placed(least_contended(), 3, held, (2, 2, 2, 2)) == (1, 3, 5)  # needs a busy link anyway
+
+
+def test_by_tier_takes_one_server_then_one_rack_then_equal_parts():
+    def places(gpus, held):
+        jobs = JobTable.from_columns([0.0] * 2, [len(held), gpus], [100.0] * 2)
+        cluster = Cluster((2,) * 6, rack_of_server=(0, 0, 1, 1, 2, 2))
+        sim = Simulator(cluster, jobs, ideal())
+        sim.advance()
+        sim.apply([Allocation(0, held)])
+        allocation = PlacementPlan(sim.view()).place(by_tier(), 1)
+        return allocation.gpu_ids if allocation else ()
+
+    assert places(2, (0, 2)) == (4, 5)
+    assert places(3, (0, 8)) == (1, 2, 3)
+    assert places(4, (0,)) == (4, 5, 6, 7)
+    assert places(4, (0, 4, 8)) == (2, 3, 6, 7)  # two in each of two racks, where `pack` takes no care
+    assert len(places(7, (0, 1))) == 7
+    assert places(11, (0, 1)) == ()
 
 
 def test_lwf_packs_small_jobs_low_and_large_ones_on_idle_servers():

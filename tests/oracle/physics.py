@@ -51,19 +51,22 @@ def _split(gpus: int, servers: int, fewest: int, most: int) -> tuple[int, ...]:
 
 
 @functools.cache
-def _fastest(model: Transformer, split: tuple[int, ...], most: int, plan: int) -> tuple[float, float]:
-    """Seconds of an iteration of a plan, 0: the fastest, and of its rings between servers; infinite: none."""
+def _fastest(model: Transformer, split: tuple[int, ...], most: int, plan: int) -> tuple[float, float, float]:
+    """Seconds of an iteration of a plan, 0: the fastest, and of its rings between servers; infinite: none.
+
+    The third is the GPUs of each of its pipeline stages.
+    """
     if plan:
         try:
             chosen = named_plan(model.plans[plan - 1], sum(split))
             if chosen is None or model.batch % chosen.data or sum(split) > model.most_gpus:
-                return _INF, _INF
+                return _INF, _INF, _INF
             work = plan_work(model, fitted_plan(model, chosen), split)
         except ConfigurationError:
-            return _INF, _INF
+            return _INF, _INF, _INF
         seconds = plan_seconds(work, plan_constants(model.name))
         ring = seconds.ring if work["ring_card_bytes"] else 0.0
-        return seconds.total - ring, ring
+        return seconds.total - ring, ring, chosen.data * chosen.tensor
     *others, last = split
     numbers = range(1, len(model.plans) + 1)
     choices = [_fastest(model, split, most, number) for number in numbers]
@@ -77,7 +80,7 @@ def _fastest(model: Transformer, split: tuple[int, ...], most: int, plan: int) -
         used = _split(sum(fewer), len(fewer), min(fewer), most) if fewer else (most + 1,)
         if all(one <= gpus for one, gpus in zip(used, split, strict=False)):
             choices.append(_fastest(model, used, most, 0))
-    return min(choices, key=sum)
+    return min(choices, key=lambda parts: parts[0] + parts[1])
 
 
 class ReferencePhysics:
@@ -168,19 +171,19 @@ class ReferencePhysics:
     def _planned_seconds(
         self, job: ReferenceJob, num_servers: int, contenders: float, fewest_gpus: int, **_: float
     ) -> float:
-        other, ring = self._plan_parts(job, num_servers, fewest_gpus)
+        other, ring, _stage = self._plan_parts(job, num_servers, fewest_gpus)
         crowd = max(1.0, contenders)
         return other + ring * (crowd + float(self._performance.parameters[0]) * (crowd - 1.0))
 
-    def _plan_parts(self, job: ReferenceJob, servers: int, fewest: int) -> tuple[float, float]:
-        """Seconds of an iteration in the job's plan without rings between servers, and of these."""
+    def _plan_parts(self, job: ReferenceJob, servers: int, fewest: int) -> tuple[float, float, float]:
+        """Seconds of an iteration in the job's plan without crossing rings, of these, and GPUs of a stage."""
         known = self._performance.plans
         assert known is not None
         model, plan = known.models[job.plan_model], int(job.held["plan"])
         of_any = range(1, known.gpus_per_server + 1) if fewest == 0 else [fewest]
         splits = (_split(job.num_gpus, servers, one, known.gpus_per_server) for one in of_any)
         found = (_fastest(model, split, known.gpus_per_server, plan) for split in splits if split)
-        return min(found, key=sum)
+        return min(found, key=lambda parts: parts[0] + parts[1])
 
     def _gpu_type(self, server: int) -> str:
         return self.cluster.gpu_types[server] if self.cluster.gpu_types else REFERENCE_GPU
@@ -345,8 +348,15 @@ class ReferencePhysics:
         if len(servers) <= 1 or job.server is not None:
             return []
         racks = {self.cluster.rack_of_server[s] for s in servers} if self.cluster.rack_of_server else set()
-        uplinks = [("uplink", rack) for rack in sorted(racks)] if len(racks) > 1 else []
+        crosses = len(racks) > 1 and (job.plan_model < 0 or self._stage_crosses(job))
+        uplinks = [("uplink", rack) for rack in sorted(racks)] if crosses else []
         return [("server", s) for s in servers] + uplinks
+
+    def _stage_crosses(self, job: ReferenceJob) -> bool:
+        """Whether a pipeline stage of the job's plan is in several racks. Ranks fill GPUs in order."""
+        stage = int(self._plan_parts(job, len(self.servers(job)), self._fewest(job))[2])
+        racks = [self.cluster.rack_of_server[self.cluster.server_of_gpu[gpu]] for gpu in sorted(job.gpus)]
+        return any(len(set(racks[start : start + stage])) > 1 for start in range(0, len(racks), stage))
 
     def _capacity(self, link: tuple[str, int]) -> float:
         if link[0] == "server":
@@ -376,7 +386,7 @@ class ReferencePhysics:
     def _duty(self, job: ReferenceJob) -> float:
         """Share of its time a ring would transmit, alone."""
         if job.plan_model >= 0:
-            other, ring = self._plan_parts(job, len(self.servers(job)), self._fewest(job))
+            other, ring, _stage = self._plan_parts(job, len(self.servers(job)), self._fewest(job))
             return ring / (other + ring)
         share = job.gradient_bytes * (job.num_gpus - 1) / job.num_gpus
         fabric = self._performance.between_servers

@@ -65,6 +65,7 @@ class PlanTable:
     #: plan does not divide the GPUs or fit their memory
     seconds: NDArray[np.float64]
     fits: NDArray[np.bool_]  #: [rows, n + 1] whether the plan runs on so many GPUs
+    stage_gpus: NDArray[np.float64]  #: [rows, columns] GPUs of a pipeline stage, inf where `seconds` are
 
     def row(self, model: int, plan: int) -> int:
         """Return the row of a plan of a model."""
@@ -105,11 +106,11 @@ def _plan_parts(
     gpu_type: str,
     measured: Mapping[tuple[int, int, int], float],
 ) -> NDArray[np.float64]:
-    """Return [splits, 2] `PlanTable.seconds` of a model's plan. Replicas divide the batch evenly.
+    """Return [splits, 3] `PlanTable.seconds` and `stage_gpus` of a plan. Replicas divide the batch evenly.
 
     `measured` are seconds by (n, s, m). The analytic model has all others.
     """
-    parts = np.full((len(splits), 2), np.inf)
+    parts = np.full((len(splits), 3), np.inf)
     fitted: dict[int, Plan] = {}
     for gpus in {sum(split) for split in splits if sum(split) <= model.most_gpus}:
         plan = named_plan(name, gpus)
@@ -123,7 +124,7 @@ def _plan_parts(
             plan = fitted[sum(split)]
             found = plan_times(model, plan, split, gpu_type, measured.get(_placement_class(split)))
             ring = found.ring if rings_cross(plan, split) else 0.0
-            parts[i] = found.total - ring, ring
+            parts[i] = found.total - ring, ring, plan.data * plan.tensor
     return parts
 
 
@@ -133,13 +134,13 @@ def _add_fastest(rows: NDArray[np.float64], splits: list[_Split]) -> None:
     for i, split in enumerate(splits):
         *others, last = split
         used = [place[_placement_class((*others, gpus))] for gpus in range(1, last + 1)]
-        choices = [*rows[1:, used].reshape(-1, 2)]
+        choices = [*rows[1:, used].reshape(-1, 3)]
         fewer = [tuple(others), *((*split[:k], split[k] - 1, *split[k + 1 :]) for k in range(len(split)))]
         for one in fewer:
             before = place.get(_placement_class(one)) if one and all(one) else None
             if before is not None and all(a <= b for a, b in zip(splits[before], split, strict=False)):
                 choices.append(rows[0, before])
-        rows[0, i] = min(choices, key=sum)
+        rows[0, i] = min(choices, key=lambda parts: parts[0] + parts[1])
 
 
 @functools.cache
@@ -173,19 +174,20 @@ def plan_table(
         column[n, s, 0] = i
     tables = []
     for model in models:
-        rows = np.full((1 + len(model.plans), len(splits) + len(pairs), 2), np.inf)
+        rows = np.full((1 + len(model.plans), len(splits) + len(pairs), 3), np.inf)
         for number, name in enumerate(model.plans, 1):
             known_rows = rows_of[model.name, name]
             rows[number, : len(splits)] = _plan_parts(model, name, splits, gpu_type, known_rows)
         _add_fastest(rows, splits)
         for n, s in pairs:
             of_any = rows[:, [one for one in column[n, s, 1:] if one >= 0]]
-            best = of_any.sum(axis=2).argmin(axis=1)
+            best = of_any[:, :, :2].sum(axis=2).argmin(axis=1)
             rows[:, column[n, s, 0]] = of_any[np.arange(len(rows)), best]
         tables.append(rows)
-    seconds = np.concatenate(tables)
+    parts = np.concatenate(tables)
+    seconds, stage_gpus = parts[:, :, :2], parts[:, :, 2]
     fits = np.zeros((len(seconds), most + 1), np.bool_)
     for n, s in pairs:
         fits[:, n] |= np.isfinite(seconds[:, column[n, s, 0], 0])
     first = np.cumsum([0, *map(len, tables[:-1])])
-    return PlanTable(models, servers, gpus_per_server, first, column, seconds, fits)
+    return PlanTable(models, servers, gpus_per_server, first, column, seconds, fits, stage_gpus)

@@ -17,14 +17,14 @@ _ALPHA, _SERVERS, _PER_SERVER, _COLUMNS, _MODELS, _HEAD = range(6)
 
 @kernel
 def _entry(job: Job, parameters: FloatVector) -> int:
-    """Return where the two numbers of the job's plan at its placement stand in `parameters`."""
+    """Return where the three numbers of the job's plan at its placement stand in `parameters`."""
     models = to_int(parameters[_MODELS])
     servers, per_server = to_int(parameters[_SERVERS]), to_int(parameters[_PER_SERVER])
     place = (job.num_gpus * (servers + 1) + job.num_servers) * (per_server + 1) + job.fewest_gpus
     column = to_int(parameters[_HEAD + models + place])
     row = to_int(parameters[_HEAD + job.plan_model]) + job.plan
     table = _HEAD + models + (servers * per_server + 1) * (servers + 1) * (per_server + 1)
-    return table + 2 * (row * to_int(parameters[_COLUMNS]) + column)
+    return table + 3 * (row * to_int(parameters[_COLUMNS]) + column)
 
 
 @kernel
@@ -32,6 +32,12 @@ def sending_share(job: Job, parameters: FloatVector) -> float:
     """Return the share of its time in which `job`, alone, sends gradients between servers."""
     i = _entry(job, parameters)
     return parameters[i + 1] / (parameters[i] + parameters[i + 1])
+
+
+@kernel
+def stage_gpus(job: Job, parameters: FloatVector) -> int:
+    """Return the GPUs of a pipeline stage of `job` in its plan at its placement."""
+    return to_int(parameters[_entry(job, parameters) + 2])
 
 
 @implements(IterationSeconds)
@@ -56,6 +62,10 @@ def plans(
     Rings of data-parallel ranks that cross servers share their links with those of other jobs. Transfers of
     tensor ranks and pipeline stages do not; stragglers, CPU cores and RAM do not matter (assumptions).
 
+    A job in several racks loads their uplinks only if a pipeline stage is in more than one of them. Else its
+    rings stay under the racks' switches, and only transfers between stages cross. GPUs that idle count as
+    the job's last ones.
+
     Args:
         gpu_type: name of a yaml in conf/plan_gpus.
         servers: servers of the largest cluster.
@@ -76,7 +86,8 @@ def plans(
     ]
     table = plan_table(servers, gpus_per_server, gpu_type, tuple(rows))
     head = [float(alpha), servers, gpus_per_server, table.seconds.shape[1], len(table.models)]
-    parts = (head, table.first, table.column.reshape(-1), table.seconds.reshape(-1))
+    entries = np.concatenate([table.seconds, table.stage_gpus[:, :, None]], axis=2)
+    parts = (head, table.first, table.column.reshape(-1), entries.reshape(-1))
     network = Network[contention.upper()]
     return PerformanceModel(
         plan_iteration_seconds, np.concatenate(parts, dtype=np.float64), network, plans=table

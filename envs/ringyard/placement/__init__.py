@@ -6,6 +6,7 @@
 from ringyard.placement.rule import FindGpus as FindGpus
 from ringyard.placement.rule import PlacementRule as PlacementRule
 from ringyard.placement.rule import place as place
+from ringyard.placement.rules import by_tier as by_tier
 from ringyard.placement.rules import consolidate as consolidate
 from ringyard.placement.rules import fastest as fastest
 from ringyard.placement.rules import first_fit as first_fit

@@ -111,6 +111,68 @@ def pack() -> PlacementRule:
     return PlacementRule(_pack, "pack")
 
 
+@kernel
+def _take_in_rack(state: State, b: int, j: int, rack: int, wanted: int, out: Int32Vector, count: int) -> int:
+    """Append `wanted` GPUs of a rack to `out`, those of servers with most free GPUs first."""
+    end = count + wanted
+    for free in range(state.clusters[b].max_gpus_per_server, 0, -1):
+        s = -1 if state.num_with_free[b, free] == 0 else next_server(state, b, free, -1)
+        while s >= 0 and count < end:
+            if state.servers[b, s].rack == rack:
+                count = take_free_gpus(state, b, j, s, end - count, out, count)
+            s = next_server(state, b, free, s)
+    return count
+
+
+@implements(FindGpus)
+def _by_tier(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector) -> int:
+    s = _tightest_server(state, b, j, wanted)
+    if s >= 0:
+        return take_free_gpus(state, b, j, s, wanted, out, 0)
+    servers = state.servers.shape[1]
+    racks = state.servers[b, servers - 1].rack + 1
+    rooms = state.number_scratch[b]
+    rooms[:racks] = 0.0
+    for s in range(servers):
+        rooms[state.servers[b, s].rack] += available_gpus(state, b, j, s)
+    unit = wanted
+    while unit > 0:
+        units = 0
+        for rack in range(racks):
+            units += int(rooms[rack]) // unit
+        if units * unit >= wanted:
+            break
+        unit = unit // 2 if unit % (2 * state.clusters[b].max_gpus_per_server) == 0 else 0
+    if unit == 0:
+        return pack_gpus(state, b, j, wanted, out)
+    count = 0
+    while count < wanted:
+        best = 0  # the tightest rack with room for all, else the roomiest
+        for rack in range(1, racks):
+            fits = rooms[rack] >= wanted - count
+            if rooms[best] >= wanted - count:
+                if fits and rooms[rack] < rooms[best]:
+                    best = rack
+            elif rooms[rack] > rooms[best]:
+                best = rack
+        here = min(int(rooms[best]) // unit * unit, wanted - count)
+        count = _take_in_rack(state, b, j, best, here, out, count)
+        rooms[best] = 0.0
+    return count
+
+
+def by_tier() -> PlacementRule:
+    """Return the rule "one server, else one rack, else equal parts of the job in few racks".
+
+    A job goes to the fitting server with fewest free GPUs, else to the fitting rack with fewest. Else it is
+    halved until its parts, whole servers each, fit into racks. If its plan has as many pipeline stages as
+    parts, or a multiple, data-parallel rings stay under a rack's switch and only transfers between stages
+    cross (Arnold aligns such groups with the network, too, by a mixed-integer program). If no such
+    parts fit, the rule is `pack`.
+    """
+    return PlacementRule(_by_tier, "by_tier")
+
+
 @implements(FindGpus)
 def _least_contended(
     state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector

@@ -204,7 +204,7 @@ class Job(Record):
     fair_share_integral: f8  # Integral.FAIR_SHARE at submission, and over the job's life once it is done
     remaining_at_last_stop: f8  # remaining_iterations at the last stop
     computed_seconds: f8  # GPU seconds computed. While it runs: until its end, at the present speed
-    num_racks: i4  # racks spanned
+    num_racks: i4  # racks spanned by its rings
     server: i4  # of a running CPU-only job, else -1
     next_cpu_job: i4  # next CPU-only job of the same server, -1 at the end
     num_preemptions: i4

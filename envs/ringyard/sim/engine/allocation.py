@@ -270,7 +270,9 @@ def reattach(state: State, b: int, j: int, num_held: int) -> None:
     """Undo `detach` of job `j` of cluster `b` of `state`, which returned `num_held`. The shape may differ."""
     state.jobs[b, j] = state.jobs[b, state.jobs.shape[1] - 1]
     if num_held > 0:
+        racks = state.jobs[b, j].num_racks
         allocate(state, b, j, state.place_scratch[b], num_held)
+        state.jobs[b, j].num_racks = racks  # those of its rings, as `network.set_ring_racks` found them
 
 
 @kernel

@@ -13,6 +13,7 @@ from ringyard.sim.engine.network import (
     find_rings_on_links,
     link_contenders,
     set_link_load,
+    set_ring_racks,
     update_max_min_shares,
 )
 from ringyard.sim.engine.queues import heap_update
@@ -248,6 +249,8 @@ def what_if(state: State, b: int, j: int, shape: Shape, places: Int32Vector, phy
             update_max_min_shares(state, b, -1 if num_held > 0 else j)
             job.contenders = job.new_contenders
         else:
+            if job.plan_model >= 0:
+                set_ring_racks(state, b, j, physics)
             job.contenders = link_contenders(state, b, j, 0.0)
     seconds = iteration_seconds(job, j, physics) / job.progress_per_iteration
     release(state, b, j)

@@ -2,7 +2,7 @@
 
 That is so if the cluster has racks with uplinks, for Network.LIVE_TRANSFERS and for Network.MAX_MIN. Else
 `allocation` sums the link shares on each server. A ring uses the link of each of its servers, and the uplinks
-of its racks if it is in several.
+of its racks if it is in several. With an execution plan, it is if a pipeline stage is.
 """
 
 import numpy as np
@@ -10,13 +10,33 @@ import numpy as np
 from ringyard.compiled import kernel
 from ringyard.fabric import latency_seconds, ring_bytes_per_second
 from ringyard.performance.model import Physics
-from ringyard.performance.plans import sending_share
+from ringyard.performance.plans import sending_share, stage_gpus
 from ringyard.performance.ring import overlapped_seconds, ring_seconds
 from ringyard.state.arrays import State
 from ringyard.state.gpu_effects import summable
 from ringyard.state.records import Network
 
 _NO_RING = 0.05  # link shares below this are none: half of the least share
+
+
+@kernel
+def set_ring_racks(state: State, b: int, j: int, physics: Physics) -> None:
+    """Count racks of job `j` (`b`, `state`), with a plan: 1 if each pipeline stage is in one rack."""
+    job = state.jobs[b, j]
+    if job.num_racks <= 1:
+        return
+    stage = stage_gpus(job, physics.parameters)
+    count = 0
+    rack = -1
+    i = job.first_slot
+    while i >= 0:
+        here = state.servers[b, state.slots[b, i].server].rack
+        if here != rack and count % stage != 0:
+            return
+        rack = here
+        count += 1
+        i = state.slots[b, i].next_slot
+    job.num_racks = 1
 
 
 @kernel
@@ -27,6 +47,7 @@ def set_link_load(state: State, b: int, j: int, physics: Physics) -> None:
     if state.clusters[b].network != Network.LIVE_TRANSFERS:
         return
     if job.plan_model >= 0:
+        set_ring_racks(state, b, j, physics)
         job.link_load = summable(sending_share(job, physics.parameters) * job.link_share)
         return
     alone = ring_bytes_per_second(state.between_servers, 0, job.num_servers)
