@@ -128,8 +128,8 @@ class Gfs(_GuaranteedFirst):
     Not as published: a network forecasts each hour of the next 4 from 4 weeks of demand and the calendar.
     Such a history does not exist here. The forecast is the mean and variance of each organisation's last
     hourly peaks, and organisations are users. eta changes once an hour, not with each forecast: in a small
-    cluster one eviction would count many times. When it grows, the public code takes the target over the rate
-    of failures, which may be 0. Here it is the rate over the target. The rule `placement` says which GPUs
+    cluster one eviction would count many times. When it grows, the public code multiplies it by the
+    target over the rate of failures, which may be 0. Here the factor is 1.5 - rate / target. The rule `placement` says which GPUs
     jobs get, and a job on several servers evicts the spot jobs with the least GPU time lost.
     """
 
