@@ -35,7 +35,7 @@ ARNOLD = 10.6  #: per cent, end to end, on more than 9,600 GPUs (abstract of Arn
 def draw(seed: int, load: float, performance: Any) -> JobTable:
     """Draw jobs with at least two data-parallel ranks and two pipeline stages, by a Poisson process."""
     rng, table = np.random.default_rng(seed), performance.plans
-    chosen = []
+    chosen: list[tuple[int, int, int]] = []
     while len(chosen) < _JOBS:
         gpus, name = int(rng.choice(_SIZES)), str(rng.choice(_MODELS))
         model = [one.name for one in table.models].index(name)
