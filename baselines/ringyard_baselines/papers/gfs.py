@@ -129,8 +129,9 @@ class Gfs(_GuaranteedFirst):
     Such a history does not exist here. The forecast is the mean and variance of each organisation's last
     hourly peaks, and organisations are users. eta changes once an hour, not with each forecast: in a small
     cluster one eviction would count many times. When it grows, the public code multiplies it by the
-    target over the rate of failures, which may be 0. Here the factor is 1.5 - rate / target. The rule `placement` says which GPUs
-    jobs get, and a job on several servers evicts the spot jobs with the least GPU time lost.
+    target over the rate of failures, which may be 0. Here the factor is 1.5 - rate / target. The rule
+    `placement` says which GPUs jobs get, and a job on several servers evicts the spot jobs with the least GPU
+    time lost.
     """
 
     name = "gfs"
