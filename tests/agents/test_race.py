@@ -185,7 +185,7 @@ LAS = ("tune", "schedulers=[las]", "workload.num_jobs=5")
         ),
         (("compare", "schedulers=[las@nosuch]"), "las@nosuch has the placement rule 'nosuch'; expected one"),
         (("compare", SLOW_WRONG, "seeds=1", "workload.num_jobs=5"), "las.round_seconds is -5; expected"),
-        (("tune", "rules=[nosuch]"), "rules has the placement rule 'nosuch'; expected one of consolidate"),
+        (("tune", "rules=[nosuch]"), "rules has the placement rule 'nosuch'; expected one of by_tier"),
         (("tune", "fast_schedulers=[nosuch]"), "fast_schedulers has 'nosuch'; expected some of"),
         (
             ("tune", "options={fifo_backfill:{reserve_unplaced:[true]}}"),
