@@ -224,7 +224,7 @@ class ReferencePhysics:
             middle = (low + high) / 2
             done = sum((middle - fixed) / sample if sample else _INF for fixed, sample in workers)
             low, high = (low, middle) if done >= len(workers) else (middle, high)
-        whole = (1 - part) * len(seconds) + part * sum(fixed / sample for fixed, sample in seconds)
+        whole = len(seconds) + part * (sum(fixed / sample for fixed, sample in seconds) - len(seconds))
         together = whole / sum(1 / sample for _, sample in seconds)
         exact = max(part * max(fixed for fixed, _ in seconds), together)
         assert math.isclose(exact, high, rel_tol=1e-9)

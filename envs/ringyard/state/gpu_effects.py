@@ -53,7 +53,8 @@ def balanced_speed(state: State, b: int, job: Job, places: Int32Vector, count: i
         fixed_samples += fixed / sample
         samples += 1.0 / sample
     share = job.fixed_share
-    return 1.0 / max(share * fixed_most, ((1.0 - share) * count + share * fixed_samples) / samples)
+    # in this form exactly 1 on GPUs that are all the reference
+    return 1.0 / max(share * fixed_most, (count + share * (fixed_samples - count)) / samples)
 
 
 class Workers(NamedTuple):
