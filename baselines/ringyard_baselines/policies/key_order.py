@@ -17,18 +17,7 @@ job and `b` a cluster of `state`.
 import numpy as np
 from numpy.typing import NDArray
 
-from ringyard.compiled import (
-    FloatVector,
-    Int32Vector,
-    IntVector,
-    Record,
-    Records1,
-    bundle,
-    f8,
-    i4,
-    i8,
-    kernel,
-)
+from ringyard.compiled import FloatVector, Int32Vector, Record, Records1, bundle, f8, i4, kernel
 from ringyard.performance.model import Physics
 from ringyard.placement import PlacementRule, place
 from ringyard.sim.engine.lifecycle import preempt, start
@@ -58,11 +47,11 @@ class Counters(Record):
     num_stale: i4
     num_starting: i4
     num_stopping: i4
-    running_gpus: i8
-    highest_tie: i8
-    lowest_tie: i8
-    reserved_tie: i8  # ties above it are for running jobs, which come before the jobs that arrive now
-    earlier_tie: i8  # `reserved_tie` of the last decision
+    running_gpus: i4
+    highest_tie: f8
+    lowest_tie: f8
+    reserved_tie: f8  # ties above it are for running jobs, which come before the jobs that arrive now
+    earlier_tie: f8  # `reserved_tie` of the last decision
     read_seconds: f8  # when the keys of running jobs were last read
     decided_seconds: f8  # when the last decision was made
 
@@ -72,9 +61,9 @@ class KeyOrder:
     """Waiting and running jobs in the order of their keys, kept from decision to decision."""
 
     keys: FloatVector  #: [jobs] key when it was last read
-    ties: IntVector  #: [jobs] order of jobs with equal keys
+    ties: FloatVector  #: [jobs] order of jobs with equal keys
     new_keys: FloatVector  #: [jobs] scratch: keys that are being read
-    num_gpus: IntVector  #: [jobs] GPUs that each job asks for
+    num_gpus: Int32Vector  #: [jobs] GPUs that each job asks for
     status: Int32Vector  #: [jobs] whether the job waits in a queue, runs, or neither
     queue_of: Int32Vector  #: [jobs] the queue for jobs of this number of GPUs
     #: [2 x jobs] waiting jobs, queue after queue. The first in the order is at the end of its queue.
@@ -108,9 +97,9 @@ def empty_order(num_gpus: NDArray[np.int32], key_changes: int) -> KeyOrder:
     lists = "status running in_running reads stale is_stale starting stopping"
     return KeyOrder(
         keys=np.zeros(jobs),
-        ties=np.zeros(jobs, np.int64),
+        ties=np.zeros(jobs),
         new_keys=np.zeros(jobs),
-        num_gpus=num_gpus.astype(np.int64),
+        num_gpus=np.ascontiguousarray(num_gpus),
         queue_of=queue_of,
         queues=np.zeros(2 * jobs, np.int32),
         bounds=2 * np.append(0, sizes.cumsum()).astype(np.int32),

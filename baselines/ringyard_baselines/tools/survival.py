@@ -27,15 +27,7 @@ from numpy.typing import NDArray
 
 from ringyard import JobTable, Observability
 from ringyard.allocator import Estimate, EstimateSecondsLeft
-from ringyard.compiled import (
-    FloatMatrix,
-    FloatVector,
-    Int32Vector,
-    IntVector,
-    implements,
-    kernel,
-    linked_kernel,
-)
+from ringyard.compiled import FloatMatrix, FloatVector, Int32Vector, implements, kernel, linked_kernel
 from ringyard.errors import ConfigurationError
 from ringyard.state.arrays import State
 from ringyard.state.progress import run_seconds
@@ -120,7 +112,7 @@ def _add_run_time(memory: FloatMatrix, row: int, column: int, x: float) -> None:
 
 @kernel
 def _add_history(
-    memory: FloatMatrix, tenants: Int32Vector, kind: int, gpus: IntVector, seconds: FloatVector
+    memory: FloatMatrix, tenants: Int32Vector, kind: int, gpus: Int32Vector, seconds: FloatVector
 ) -> None:
     """Add historical jobs. Tenant -1 has no job here."""
     for i in range(len(tenants)):
@@ -138,7 +130,7 @@ def initial_memory(jobs: JobTable, columns: int = COLUMNS) -> NDArray[np.float64
         numbers = np.minimum(np.searchsorted(names, before), len(names) - 1)
         numbers = np.where(names[numbers] == before, numbers, -1).astype(np.int32)
         seconds = np.ascontiguousarray(past.run_seconds)
-        _add_history(memory, numbers, column, np.ascontiguousarray(past.num_gpus), seconds)
+        _add_history(memory, numbers, column, past.num_gpus.astype(np.int32), seconds)
     return memory
 
 

@@ -4,17 +4,7 @@ from typing import Annotated
 
 import numpy as np
 
-from ringyard.compiled import (
-    Float32Vector,
-    FloatVector,
-    Record,
-    Records1,
-    f4,
-    implements,
-    kernel,
-    take_rows,
-    to_int,
-)
+from ringyard.compiled import Float32Vector, FloatVector, Record, Records1, f4, implements, kernel, take_rows
 from ringyard.mdp.episode import Episode
 from ringyard.mdp.job_features import (
     NUM_JOB_FEATURES,
@@ -59,7 +49,7 @@ def _write_cluster(state: State, episode: Episode, b: int, shown: int, out: Live
     pauses = 0.0
     for i in range(live):
         job = state.jobs[b, episode.live[b, i]]
-        pauses += restart_pause(job, to_int(job.asked_gpus))
+        pauses += restart_pause(job, job.asked_gpus)
     out.live = np.log1p(float(live)) / 5.0
     out.hidden = squash(float(live - shown), 16.0)
     out.waiting = cluster.num_waiting / max(float(live), 1.0)
@@ -95,19 +85,13 @@ def _live_jobs(
 def _live_jobs_without_predictions(
     state: State, episode: Episode, b: int, num_running: int, parameters: FloatVector, out: Float32Vector
 ) -> None:
+    """Write the row, with the allocator's estimates of the time left if `parameters` says so."""
     out[:] = 0.0
     jobs, rest = take_rows(out, len(episode.left[b]), JobFeatures)
-    write_assumed_seconds(state, episode, b)
-    _write(state, episode, b, jobs, rest)
-
-
-@implements(Observe)
-def _live_jobs_with_estimates(
-    state: State, episode: Episode, b: int, num_running: int, parameters: FloatVector, out: Float32Vector
-) -> None:
-    out[:] = 0.0
-    jobs, rest = take_rows(out, len(episode.left[b]), JobFeatures)
-    write_estimated_seconds(episode, b, jobs)
+    if parameters[0] != 0.0:
+        write_estimated_seconds(episode, b, jobs)
+    else:
+        write_assumed_seconds(state, episode, b)
     _write(state, episode, b, jobs, rest)
 
 
@@ -117,7 +101,7 @@ def _live_job_summary(
 ) -> None:
     """Summarise `Episode.features`, which the decoder of weights has written."""
     out[:] = 0.0
-    count = to_int(episode.num_live[b])
+    count = episode.num_live[b]
     size = NUM_JOB_FEATURES
     cluster, rest = take_rows(out, 1, LiveJobTotals)
     _write_cluster(state, episode, b, count, cluster[0])
@@ -155,8 +139,7 @@ def live_jobs(flat: bool = False, predictions: bool = True, estimates: bool = Fa
         estimates: whether the time left is the estimate of the allocator that `Scores` has, also of jobs that
             are not predictable, in place of predictions. It shows what the allocator may see.
     """
-    if estimates:
-        return Observation(_live_jobs_with_estimates, _BLOCKS, flat, _OBSERVABILITY, estimates=True)
-    if predictions:
+    if predictions and not estimates:
         return Observation(_live_jobs, _BLOCKS, flat, _OBSERVABILITY | Observability.PREDICTIONS)
-    return Observation(_live_jobs_without_predictions, _BLOCKS, flat, _OBSERVABILITY)
+    parts = _live_jobs_without_predictions, _BLOCKS, flat, _OBSERVABILITY
+    return Observation(*parts, np.array([float(estimates)]), estimates)

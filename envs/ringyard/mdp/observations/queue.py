@@ -96,13 +96,7 @@ class WaitingResources(Record):
     gpu_range: Annotated[f4, Feature("log2(most / fewest GPUs) / 4")]
     batch_range: Annotated[f4, Feature("log2(largest / smallest batch) / 4")]
     efficiency: Annotated[f4, Feature("statistical efficiency at twice its batch")]
-    time_to_deadline: Annotated[
-        f4,
-        Feature(
-            "s(time to its deadline or acceptable completion time, predicted run time or 1 h). 1: no limit",
-            "s",
-        ),
-    ]
+    time_to_deadline: Annotated[f4, Feature("s(time to deadline, predicted run time or 1 h). 1: none", "s")]
 
 
 class PlacementResources(Record):
@@ -118,9 +112,7 @@ class RunningResources(Record):
     cpu_only: Annotated[f4, Feature("1 if CPU-only")]
     cores: Annotated[f4, Feature("s(cores per worker, 8)", "cores")]
     ram: Annotated[f4, Feature("s(RAM per worker, 64 GB)", "bytes")]
-    storage: Annotated[
-        f4, Feature("s(time to read a byte from storage, 10 ns). 0: it reads nothing, or without limit", "s")
-    ]
+    storage: Annotated[f4, Feature("s(time to read a byte from storage, 10 ns). 0: no limit", "s")]
     sharing: Annotated[f4, Feature("s(extra time by jobs on the same GPUs / isolated time, 1)")]
     bandwidth: Annotated[f4, Feature("s(extra time by memory bandwidth / isolated time, 1)")]
     bandwidth_cap: Annotated[f4, Feature("memory bandwidth cap")]
@@ -449,14 +441,7 @@ def _write(
 def _queue_and_cluster(
     state: State, episode: Episode, b: int, num_running: int, parameters: FloatVector, out: Float32Vector
 ) -> None:
-    _write(state, episode, b, num_running, 0, out)
-
-
-@implements(Observe)
-def _queue_cluster_and_resources(
-    state: State, episode: Episode, b: int, num_running: int, parameters: FloatVector, out: Float32Vector
-) -> None:
-    _write(state, episode, b, num_running, 1, out)
+    _write(state, episode, b, num_running, int(parameters[0]), out)
 
 
 @implements(Observe)
@@ -494,7 +479,7 @@ def queue_cluster_and_resources(flat: bool = False) -> Observation:
     Args:
         flat: one Box row instead of a Dict of blocks.
     """
-    return Observation(_queue_cluster_and_resources, (*BLOCKS, *_RESOURCE_BLOCKS), flat, _OBSERVABILITY)
+    return Observation(_queue_and_cluster, (*BLOCKS, *_RESOURCE_BLOCKS), flat, _OBSERVABILITY, np.ones(1))
 
 
 def operation_graph(flat: bool = False) -> Observation:
