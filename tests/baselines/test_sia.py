@@ -12,6 +12,7 @@ from ringyard.performance import composite
 from ringyard.placement import consolidate
 from ringyard.profiles import model_id
 from ringyard.restart import constant
+from ringyard_baselines.papers import sia
 from ringyard_baselines.papers.sia import Sia, _Profiles, choose_configurations
 from small_simulations import perfect
 
@@ -30,8 +31,10 @@ def cheapest(cost, gpus, gpu_type, capacity):
     return best
 
 
+@pytest.mark.parametrize("by", ["tables", "program"])
 @pytest.mark.parametrize("seed", range(20))
-def test_the_program_finds_what_trying_everything_finds(seed):
+def test_the_least_cost_is_what_trying_everything_finds(seed, by, monkeypatch):
+    monkeypatch.setattr(sia, "_MAX_CELLS", 1e9 if by == "tables" else -1.0)
     rng = np.random.default_rng(seed)
     gpu_type = np.array([0, 0, 0, 1, 1])
     gpus = np.tile([1, 2, 4, 1, 2], (5, 1))

@@ -18,6 +18,8 @@ from ringyard.sim.speeds import BatchRule, IsolatedJobs, speed_table
 from ringyard_baselines.scheduler import Capabilities, Scheduler
 from ringyard_baselines.tools.targets import TimeSlots, start_cpu_jobs, work_conserving
 
+_MAX_CELLS = 2e7  #: largest number of numbers of GPUs x configurations for which tables are filled
+
 
 def choose_configurations(
     cost: NDArray[np.float64],
@@ -27,6 +29,9 @@ def choose_configurations(
 ) -> NDArray[np.int64]:
     """Return [jobs] a configuration of each job, -1 for none, of least total cost.
 
+    It is found by tables of the least cost of the first jobs on each number of GPUs of each type, and if they
+    would be too large, by an integer program.
+
     Args:
         cost: [jobs, configurations] cost, infinite where a job cannot have the configuration. None costs 0.
         gpus: [jobs, configurations] number of GPUs.
@@ -34,18 +39,32 @@ def choose_configurations(
         capacity: [types] number of GPUs.
     """
     job, configuration = np.nonzero(cost < 0)
-    chosen = np.full(len(cost), -1)
-    if not len(job):
+    chosen, kinds = np.full(len(cost), -1), np.arange(len(capacity))
+    useful = [np.where(cost < 0, gpus, 0)[:, gpu_type == kind] for kind in kinds]
+    room = np.minimum(capacity, [one.max(axis=1, initial=0).sum() for one in useful])
+    if len(job) * np.prod(room + 1.0) > _MAX_CELLS:
+        rows = np.concatenate([job, len(cost) + gpu_type[configuration]])
+        entries = np.concatenate([np.ones(len(job)), gpus[job, configuration]])
+        shape = len(cost) + len(capacity), len(job)
+        matrix = csc_array((entries, (rows, np.tile(np.arange(len(job)), 2))), shape=shape)
+        limits = LinearConstraint(matrix, ub=np.concatenate([np.ones(len(cost)), capacity]))
+        options = {"mip_rel_gap": 0.0, "presolve": False}  # presolving takes longer here
+        price, whole = cost[job, configuration], np.ones(len(job))
+        found = milp(price, integrality=whole, bounds=Bounds(0, 1), constraints=limits, options=options).x
+        chosen[job[found > 0.5]] = configuration[found > 0.5]
         return chosen
-    rows = np.concatenate([job, len(cost) + gpu_type[configuration]])
-    entries = np.concatenate([np.ones(len(job)), gpus[job, configuration]])
-    shape = len(cost) + len(capacity), len(job)
-    matrix = csc_array((entries, (rows, np.tile(np.arange(len(job)), 2))), shape=shape)
-    limits = LinearConstraint(matrix, ub=np.concatenate([np.ones(len(cost)), capacity]))
-    options = {"mip_rel_gap": 0.0, "presolve": False}  # presolving takes longer here
-    price, bounds = cost[job, configuration], Bounds(0.0, 1.0)
-    solved = milp(price, integrality=np.ones(len(job)), bounds=bounds, constraints=limits, options=options)
-    chosen[job[solved.x > 0.5]] = configuration[solved.x > 0.5]
+    columns = (job, configuration, gpu_type[configuration], gpus[job, configuration])
+    choices = np.stack(columns, axis=1).tolist()
+    tables = [np.zeros(room + 1)]
+    for j, c, kind, count in choices:
+        tables += [tables[-1].copy() for _ in range(len(tables), j + 2)]
+        rest, used = ((slice(None),) * kind + (part,) for part in (slice(-count), slice(count, None)))
+        np.minimum(tables[j + 1][used], tables[j][rest] + cost[j, c], out=tables[j + 1][used])
+    for j, c, kind, count in reversed(choices):
+        here, left = tuple(room), tuple(room - count * (kinds == kind))
+        least = tables[j + 1][here]
+        if chosen[j] < 0 and min(left) >= 0 and least == tables[j][left] + cost[j, c] < tables[j][here]:
+            chosen[j], room = c, np.array(left)
     return chosen
 
 
