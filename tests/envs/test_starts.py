@@ -36,16 +36,16 @@ def test_scores_of_zero_start_the_smallest_work_first(name, rule):
     assert ends[0] == ends[1]
 
 
-def batch_of(gpus, submit, starts):
+def batch_of(gpus, submit, allocator, jobs_per_gpu=1):
     """A server of 4 GPUs; jobs of 100 s; every one scored."""
     count = len(gpus)
     jobs = JobTable.from_columns(submit, gpus, [100.0] * count)
-    sim = Simulator(Cluster.homogeneous(1, 4), jobs, ideal())
+    sim = Simulator(Cluster.homogeneous(1, 4, jobs_per_gpu=jobs_per_gpu), jobs, ideal())
     setting = replace(
         experiment("contention"),
         cluster=sim.cluster,
         performance=sim.performance,
-        actions=Scores(num_jobs=count, allocator=Allocator(start_only=starts)),
+        actions=Scores(num_jobs=count, allocator=allocator),
         observation=live_jobs(),
         num_workloads=1,
     )
@@ -79,7 +79,22 @@ GPUS, SUBMIT = [3, 4, 1], [0.0, 1.0, 1.0]
     ],
 )
 def test_who_starts_when(starts, scores, expected):
-    assert started(batch_of(GPUS, SUBMIT, starts), scores) == expected
+    assert started(batch_of(GPUS, SUBMIT, Allocator(start_only=starts)), scores) == expected
+
+
+@pytest.mark.parametrize(
+    ("jobs_per_gpu", "min_score", "scores", "expected"),
+    [
+        (1, -1.0, [0, 0, -1], [0, 100, 101]),  # preempted after 99 s, by the job that had to wait
+        (1, -0.5, [0, 0, -1], [0, 100, 200]),  # it would fit at once, and waits until nothing runs
+        (2, -1.0, [0, 0, -1], [0, 1, 1]),
+        (2, -0.5, [0, 0, -1], [0, 1, 101]),
+        (1, -0.5, [-0.6, -0.4, -0.6], [100, 1, 101]),  # the second reaches it and preempts the first
+    ],
+)
+def test_capacity_is_held_back_for_jobs_to_come(jobs_per_gpu, min_score, scores, expected):
+    batch = batch_of(GPUS, SUBMIT, Allocator(gamma=0.0, min_score=min_score), jobs_per_gpu)
+    assert started(batch, scores) == expected
 
 
 def test_what_runs_stays():
@@ -173,5 +188,7 @@ def test_a_job_larger_than_a_server_is_placed_as_by_consolidate():
 def test_what_makes_no_sense_is_refused():
     with pytest.raises(ConfigurationError, match=r"action\.allocator\.start_only\.min_score is -2"):
         StartOnly(min_score=-2.0)
+    with pytest.raises(ConfigurationError, match=r"action\.allocator\.min_score is 2"):
+        Allocator(min_score=2.0)
     with pytest.raises(ConfigurationError, match=r"placement.imbalance"):
         least_fragmenting(imbalance=-1.0)

@@ -50,6 +50,7 @@ from ringyard.state.records import UNLIMITED_CORES, Job, JobKind, JobStatus
 Gamma = Annotated[float, "[0, 10]"]
 SizePower = Annotated[float, "(0, 1]"]
 RunningFactor = Annotated[float, "[0.001, 1]"]
+Score = Annotated[float, "[-1, 1]"]
 
 
 @checked("action.allocator.start_only")
@@ -63,8 +64,7 @@ class StartOnly:
 
     placement: PlacementRule = field(default_factory=consolidate)  #: finds the GPUs of a job
     strict: bool = False  #: the first job that finds no place blocks those behind it. False: they are tried.
-    #: jobs with a lower score wait while any job runs, even where they fit. -1: no job waits.
-    min_score: Annotated[float, "[-1, 1]"] = -1.0
+    min_score: Score = -1.0  #: as `Allocator.min_score`. The larger of the two counts.
 
     @property
     def observability(self) -> Observability:
@@ -102,6 +102,9 @@ class Allocator:
     #: price of a preemption, in restarts. A running job is granted its first GPUs as if it had so many less
     #: to run. It does not migrate to make room if it has less left than they take.
     preemption_price: NonNegative = 0.0
+    #: waiting jobs with a lower score do not start while any job runs, even where they fit, so that an agent
+    #: holds back capacity. -1: none waits.
+    min_score: Score = -1.0
     estimate: Estimate = field(default_factory=predicted)  #: estimate of the seconds left
     #: only start jobs, with these options. None: also preempt, migrate and resize.
     start_only: StartOnly | None = None
@@ -120,7 +123,8 @@ class Allocator:
         names = [one.name for one in fields(AllocatorConfig) if hasattr(self, one.name)]
         own = {name: getattr(self, name) for name in names}
         rest = {one.name: getattr(options, one.name) for one in fields(options)}
-        return AllocatorConfig(**own | rest | {"start_only": self.start_only is not None})
+        least = max(self.min_score, options.min_score)
+        return AllocatorConfig(**own | rest | {"start_only": self.start_only is not None, "min_score": least})
 
 
 @kernel
@@ -199,6 +203,8 @@ def _backfill(state: State, b: int, plan: AllocationPlan, physics: Physics) -> N
         j = pop_largest(plan.queue[b], plan.priority[b], count)
         count -= 1
         job = state.jobs[b, j]
+        if plan.weight[b, j] == 0.0:
+            return
         if state.class_marks[b, job.demand_class] == cluster.visit_mark:
             continue
         state.class_marks[b, job.demand_class] = cluster.visit_mark
@@ -279,13 +285,12 @@ def _start_waiting_jobs(
     cluster = state.clusters[b]
     cluster.visit_mark += 1
     out = plan.out[b]
-    running = cluster.num_running > 0
     count = queue_waiting_jobs(state, b, plan.weight, to_int(cluster.num_gpus), plan)
     while count > 0:
         j = pop_largest(plan.queue[b], plan.priority[b], count)
         count -= 1
-        if running and plan.score[b, j] < config.min_score:
-            continue
+        if plan.weight[b, j] == 0.0:
+            return
         demand = state.jobs[b, j].demand_class
         if state.class_marks[b, demand] == cluster.visit_mark:
             continue

@@ -271,7 +271,7 @@ def share_gpus(state: State, b: int, plan: AllocationPlan, config: AllocatorConf
     """Start waiting jobs on shared GPUs, and migrate or replace co-located ones, where that gains speed."""
     for i in range(num_live(state, b)):
         j = live_job(state, b, i)
-        score = np.exp(config.score_scale * plan.score[b, j])
+        score = np.exp(config.score_scale * plan.score[b, j]) if plan.weight[b, j] > 0.0 else 0.0
         plan.sharing_weight[b, j] = plan.seconds_left[b, j] ** -config.sharing_power * score
     _start_on_shared_gpus(state, b, plan, physics)
     if state.clusters[b].open_gpus == 0 and state.clusters[b].num_waiting == 0:

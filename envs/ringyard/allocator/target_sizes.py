@@ -53,8 +53,9 @@ def set_weights(state: State, b: int, plan: AllocationPlan, config: AllocatorCon
     """Compute `seconds_left` and `weight` of live jobs: seconds left ** -gamma * exp(score_scale * score).
 
     Seconds left of running jobs count `running_factor` times. Those of preempted or failed jobs include the
-    pause of their next start.
+    pause of their next start. A waiting job that shall not start, by `Allocator.min_score`, has weight 0.
     """
+    running = state.clusters[b].num_running > 0
     estimate_seconds_left(state, b, plan, config)
     for i in range(num_live(state, b)):
         j = live_job(state, b, i)
@@ -69,6 +70,8 @@ def set_weights(state: State, b: int, plan: AllocationPlan, config: AllocatorCon
             plan.preemption_margin[b, j] = effective_left - _preemption_seconds(job, config)
         exponent = config.score_scale * plan.score[b, j] - config.gamma * np.log(effective_left)
         plan.weight[b, j] = np.exp(exponent)
+        if running and job.status == JobStatus.WAITING and plan.score[b, j] < config.min_score:
+            plan.weight[b, j] = 0.0
 
 
 @kernel
