@@ -1,6 +1,7 @@
 """Samples per second of a training by threads and processes, and how far that is from what a core can do.
 
 Each row is a process (or several, by torchrun) of its own that learns on fresh workloads; rows take turns.
+Several trainings at once, apart from each other, show what the machine's cores give at most.
 The update's floating-point operations are counted by torch and held against products of matrices of the
 shapes that its layers have.
 """
@@ -104,15 +105,20 @@ def one_case(options):
         print(json.dumps(found))
 
 
-def run(options, agent, clusters, threads, processes):
+def run(options, agent, clusters, threads, processes, trainings=1):
+    """Decisions per second of all trainings, which run at once and know nothing of each other."""
     words = [__file__, "--agent", agent, "--clusters", str(clusters), "--threads", str(threads)]
     words += ["--seconds", str(options.seconds), "--device", options.device]
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     words = [*launcher, *words] if processes > 1 else words
-    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(words)}\n{done.stderr}")
-    return float(done.stdout.splitlines()[-1])
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    total = 0.0
+    for one in [subprocess.Popen([sys.executable, *words], **pipes) for _ in range(trainings)]:
+        printed, errors = one.communicate()
+        if one.returncode:
+            raise SystemExit(f"{' '.join(words)}\n{errors}")
+        total += float(printed.splitlines()[-1])
+    return total
 
 
 def main():
@@ -130,6 +136,7 @@ def main():
         return
     ways = {"1 thread": (1, 1), f"{options.cores} threads": (options.cores, 1)}
     ways[f"{options.cores} processes"] = (1, options.cores)
+    ways[f"{options.cores} trainings"] = (1, 1, options.cores)
     cases = [(agent, clusters) for agent in ("group_relative", "evolution") for clusters in (64, 256)]
     found = {(case, way): [] for case in cases for way in ways}
     for _ in range(options.rounds):
