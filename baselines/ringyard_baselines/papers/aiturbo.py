@@ -112,6 +112,7 @@ class AITurbo(Scheduler):
         # [jobs, sizes, 3] workers (one GPU each), parameter servers, cores of each worker. 0: not sized yet
         self._sizes = np.zeros((num_jobs, len(_STEPS), 3), np.int64)
         self._fewest: dict[int, int] = {}
+        self._targets: dict[int, Target] = {}  # of each job by its present size
         self._core_profile: dict[int, NDArray[np.float64]] = {}
         self._predictable = np.zeros(num_jobs, dtype=np.bool_)
         self._curves = LossCurves(self.confidence)
@@ -192,6 +193,9 @@ class AITurbo(Scheduler):
     def _resize(self, view: SchedulingView, job: int, size: NDArray[np.int64]) -> None:
         """Set the size that the job shall have from now on."""
         self._sizes[job, 0] = size
+        workers, servers, cores = size.tolist()
+        shape = Allocation(job, cores_per_worker=cores, parameter_servers=servers)
+        self._targets[job] = Target(job, workers, shape, self._rules[0])
         self._rate_of[job, 0] = self._rate(view, job, size)
         self._profiled_at[job] = -1
 
@@ -267,20 +271,23 @@ class AITurbo(Scheduler):
         cores = [sum(np.array(counted)[one].tolist()) if counted else np.inf for one in self._servers]
         sizes, targets = self._sizes[order, 0], []
         needs = self._cores(view, order, sizes) if counted else np.zeros(len(order), np.int64)
-        rows = zip(order.tolist(), held.tolist(), sizes.tolist(), needs.tolist(), strict=True)
-        for job, present, (workers, servers, each), need in rows:
-            kind = next((k for k in range(len(left)) if workers <= left[k] and need <= cores[k]), None)
-            if kind is None and not max(slots) < workers <= free:
-                continue
-            shape = Allocation(job, cores_per_worker=each, parameter_servers=servers)
-            if kind is not None:
+        rows = zip(order.tolist(), held.tolist(), sizes[:, 0].tolist(), needs.tolist(), strict=True)
+        for job, present, workers, need in rows:
+            kind, target = 0, self._targets[job]
+            while kind < len(left) and (workers > left[kind] or need > cores[kind]):
+                kind += 1
+            if kind < len(left):
                 left[kind] -= workers
                 cores[kind] -= need
                 moves = present >= 0 and (present > 0) != (kind == 1)
-                targets.append(Target(job, workers, shape, self._rules[kind], moves))
-            else:  # neither kind has as many
+                if kind or moves:
+                    target = target._replace(rule=self._rules[kind], moves=moves)
+            elif max(slots) < workers <= free:  # neither kind has as many
                 left = [max(one - workers, 0) for one in left]
-                targets.append(Target(job, workers, shape))
+                target = target._replace(rule=None)
+            else:
+                continue
+            targets.append(target)
             free -= workers
             if free == 0:
                 break
