@@ -92,9 +92,7 @@ def _score(population: _Population, i: int, options: SizeOptions) -> None:
 
 
 @kernel
-def _make_child(
-    population: _Population, a: int, b: int, i: int, options: SizeOptions, rng: UIntVector
-) -> None:
+def _breed(population: _Population, a: int, b: int, i: int, options: SizeOptions, rng: UIntVector) -> None:
     """Make child `i` of mother `a` and father `b` by uniform crossover, mutation and repair, and score it.
 
     Each gene has one draw for the parent and one for mutation, and a mutating gene a third for its new size.
@@ -148,7 +146,7 @@ def _evolve(population: _Population, options: SizeOptions, generations: int, rng
             c, d = int(next_uniform(rng) * size), int(next_uniform(rng) * size)
             mother = a if score[a] >= score[b] else b
             father = c if score[c] >= score[d] else d
-            _make_child(population, mother, father, i, options, rng)
+            _breed(population, mother, father, i, options, rng)
         # a child replaces a random parent with a lower score, but never the best
         for i in range(size, 2 * size):
             k = int(next_uniform(rng) * size)

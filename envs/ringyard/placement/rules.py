@@ -51,8 +51,7 @@ def _most_free_first(state: State, b: int, j: int, wanted: int, most_jobs: int, 
 @kernel
 def _roomiest_server(state: State, b: int, j: int, most_jobs: int) -> int:
     """Server with most GPUs for job `j`, unmarked and with at most `most_jobs` spanning jobs. -1: none."""
-    best = -1
-    best_room = 0
+    best, best_room = -1, 0
     for s in range(state.servers.shape[1]):
         if state.server_scratch[b, s] == 0 and state.servers[b, s].spanning_jobs <= most_jobs:
             here = available_gpus(state, b, j, s)
@@ -182,8 +181,7 @@ def _least_contended(
         return take_free_gpus(state, b, j, s, wanted, out, 0)
     most_jobs = 0
     while True:
-        free = 0
-        more = False
+        free, more = 0, False
         s = next_with_free(state, b, -1)
         while s >= 0:
             if state.servers[b, s].spanning_jobs <= most_jobs:
@@ -221,8 +219,7 @@ def _spread(state: State, b: int, j: int, wanted: int, parameters: FloatVector, 
     taken = state.server_scratch[b]
     taken[:] = 0
     for _ in range(wanted):
-        best = -1
-        best_room = 0
+        best, best_room = -1, 0
         for s in range(state.servers.shape[1]):
             left = available_gpus(state, b, j, s) - taken[s]
             if left > best_room:
@@ -378,8 +375,7 @@ def _lwf(state: State, b: int, j: int, wanted: int, parameters: FloatVector, out
         s = next_with_free(state, b, s)
     count = 0
     while count < wanted:
-        best = -1
-        best_load = np.inf
+        best, best_load = -1, np.inf
         for k in range(found):
             if loads[k] < best_load:
                 best = k
@@ -446,10 +442,7 @@ def _next_demand(state: State, b: int, j: int) -> int:
 @kernel
 def _cost(state: State, b: int, chosen: int, wanted: int, demand: int, parameters: FloatVector) -> float:
     """Objective (`least_fragmenting`) if `wanted` GPUs of the `chosen` server were taken."""
-    fragments = 0
-    fits = 0
-    least = np.inf
-    most = 0.0
+    fragments, fits, least, most = 0, 0, np.inf, 0.0
     for s in range(state.servers.shape[1]):
         server = state.servers[b, s]
         if server.up == 0:
@@ -467,8 +460,7 @@ def _least_fragmenting(
     state: State, b: int, j: int, wanted: int, parameters: FloatVector, out: Int32Vector
 ) -> int:
     demand = _next_demand(state, b, j)
-    best = -1
-    least = np.inf
+    best, least = -1, np.inf
     for s in range(state.servers.shape[1]):
         if available_gpus(state, b, j, s) >= wanted:
             cost = _cost(state, b, s, wanted, demand, parameters)
@@ -511,8 +503,7 @@ def _pack_on_types(
     taken[:] = 0
     count = 0
     while count < wanted:
-        best = -1
-        best_room = 0
+        best, best_room = -1, 0
         for s in range(state.servers.shape[1]):
             server = state.servers[b, s]
             if taken[s] != 0 or parameters[server.gpu_type] == 0.0:
