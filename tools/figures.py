@@ -67,6 +67,7 @@ MORE_LEARNERS = {
     "sac": "SAC, weights",
     "own_weights": "PPO in one file, weights",
     "own_jobs": "PPO in one file with attention, jobs",
+    "held": "PPO with attention that may hold back GPUs, jobs",
     "group": "group-relative PPO with attention, jobs",
     "evolution": "evolution, jobs",
     "search": "random search, constant weights",
@@ -155,7 +156,7 @@ def store(name: str, workers: int) -> None:
     lost = [f"lost_to_{one}" for one in LOSS_NAMES if runs[f"lost_to_{one}"].any()]
     schedulers = {}
     for label, own in runs.groupby("scheduler", sort=False):
-        promised = ["sla_violations"] if own["sla_violations"].notna().all() else []
+        promised = [one for one in ("sla_violations",) if one in own and own[one].notna().all()]
         values = {metric: own[metric].round(6).tolist() for metric in (*_METRICS, *promised, *lost)}
         declared = {column: own[column].tolist()[0] for column in _DECLARED}
         schedulers[label] = {**declared, "options": options[label], "values": values}

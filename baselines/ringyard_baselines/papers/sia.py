@@ -150,8 +150,8 @@ class Sia(Scheduler):
     have one number of GPUs. Jobs that keep their configuration keep their place, unless another finds no room
     on as few servers as hold it.
 
-    Not as published: goodputs come from profiles, also for types on which a job has not yet run. The solver
-    is HiGHS, and the optimum is exact (CBC, within 1e-4). A restart costs what a resize costs in the
+    Not as published: goodputs come from profiles, also for types on which a job has not yet run. The optimum
+    is exact, by `choose_configurations` (CBC, within 1e-4). A restart costs what a resize costs in the
     simulated cluster (25 to 250 s by model in the public code). Jobs with execution plans run in the fastest.
     Assumed: ties are broken as `tie_break` says. An elastic job with no configuration in its range has the
     GPUs that it asks for. A job that needs GPUs of several types starts where `placement` finds room.
