@@ -23,6 +23,7 @@ NAMES = (
     "learning",
     "startup",
     "comparing",
+    "comparing_all",
     "mechanisms",
     "sjf_bco_experiment",
     "coverage",
@@ -38,6 +39,7 @@ ARGUMENTS = {
     "vector_env": "--clusters 4 16 64 256 1024 4096".split(),
     "decisions": ["--jobs", "100", "300", "1000", "--later", "4"],
     "learning": ["--seconds", "5"],
+    "comparing_all": ["--all-schedulers"],
 }
 
 
@@ -63,10 +65,9 @@ def run_and_keep(name, venus):
     """Run one of them, and keep what it prints if it ends well; whether it does."""
     arguments = [str(Path(venus).resolve())] if name in TRACES else ARGUMENTS.get(name, [])
     shown = ["FILE"] if name in TRACES else arguments
-    command = f"python benchmarks/{name}.py {' '.join(shown)}".strip()
-    done = subprocess.run(
-        [sys.executable, f"{name}.py", *arguments], cwd=HERE, stdout=subprocess.PIPE, text=True
-    )
+    script = f"{name.removesuffix('_all')}.py"
+    command = f"python benchmarks/{script} {' '.join(shown)}".strip()
+    done = subprocess.run([sys.executable, script, *arguments], cwd=HERE, stdout=subprocess.PIPE, text=True)
     print(f"== {command}\n{done.stdout}", flush=True)
     if done.returncode == 0:
         (HERE / "results" / f"{name}.txt").write_text(f"{command}\n{done.stdout}")
