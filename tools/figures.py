@@ -534,7 +534,7 @@ def leaders(*names: str) -> str:
         own = {label: _of_learner(runs, learner) for learner, label in LEARNERS.items()}
         own["allocator, no agent"] = values_of(runs, "allocator", "mean_jct")
         found = {label: (jct.mean(), ratio_interval(jct, published).value) for label, jct in own.items()}
-        found["pretrained agent"] = (agent["mean"], 1 + agent["against_best"][0])
+        found["pretrained agent"] = (agent["mean"], agent["mean"] / published.mean())
         lowest = min(round(mean) for mean, _ in found.values())
         cells = {
             label: f"{'**' * (round(mean) == lowest)}{mean:,.0f}{'**' * (round(mean) == lowest)}"
