@@ -38,7 +38,7 @@ TRACES = ("venus", "venus_schedulers")
 ARGUMENTS = {
     "vector_env": "--clusters 4 16 64 256 1024 4096".split(),
     "decisions": ["--jobs", "100", "300", "1000", "--later", "4"],
-    "learning": ["--seconds", "5"],
+    "learning": "--seconds 3 --rounds 2".split(),
     "comparing_all": ["--all-schedulers"],
 }
 
