@@ -156,7 +156,8 @@ def store(name: str, workers: int) -> None:
     lost = [f"lost_to_{one}" for one in LOSS_NAMES if runs[f"lost_to_{one}"].any()]
     schedulers = {}
     for label, own in runs.groupby("scheduler", sort=False):
-        promised = [one for one in ("sla_violations",) if one in own and own[one].notna().all()]
+        is_promised = "sla_violations" in own and own["sla_violations"].notna().all()
+        promised = ["sla_violations"] if is_promised else []
         values = {metric: own[metric].round(6).tolist() for metric in (*_METRICS, *promised, *lost)}
         declared = {column: own[column].tolist()[0] for column in _DECLARED}
         schedulers[label] = {**declared, "options": options[label], "values": values}

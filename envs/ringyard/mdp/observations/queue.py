@@ -112,7 +112,7 @@ class RunningResources(Record):
     cpu_only: Annotated[f4, Feature("1 if CPU-only")]
     cores: Annotated[f4, Feature("s(cores per worker, 8)", "cores")]
     ram: Annotated[f4, Feature("s(RAM per worker, 64 GB)", "bytes")]
-    storage: Annotated[f4, Feature("s(time to read a byte from storage, 10 ns). 0: no limit", "s")]
+    storage: Annotated[f4, Feature("s(time to read a byte from storage, 10 ns). 0: no limit or no read", "s")]
     sharing: Annotated[f4, Feature("s(extra time by jobs on the same GPUs / isolated time, 1)")]
     bandwidth: Annotated[f4, Feature("s(extra time by memory bandwidth / isolated time, 1)")]
     bandwidth_cap: Annotated[f4, Feature("memory bandwidth cap")]
