@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.stats import rankdata
-from torch.func import functional_call, vmap
+from torch.func import functional_call
 
 from ringyard.checks import Positive, PositiveInt, checked
 from ringyard.errors import ConfigurationError
@@ -40,17 +40,20 @@ class PerturbedNetworks:
     def __init__(self, network: ScoreNetwork, perturbations: torch.Tensor) -> None:
         centre = {name: parameter.detach() for name, parameter in network.named_parameters()}
         parts = _split_by_parameter(network, perturbations)
-        self._weights = {name: centre[name] + part for name, part in parts.items()}
-        self._device = perturbations.device
-        self._scores = vmap(lambda weights, *inputs: functional_call(network, weights, inputs))
+        self._all = self._weights = {name: centre[name] + part for name, part in parts.items()}
+        self._clusters: Ids = np.arange(len(perturbations))  # of `_weights`
+        self._network, self._device = network, perturbations.device
 
     def __call__(self, observations: Any, masks: Masks, clusters: Ids) -> Floats:
         """Return actions of some clusters, see `EpisodeRunner.continue_episodes`."""
         inputs = score_networks.read_observations(observations, masks)
-        weights = {name: values[clusters] for name, values in self._weights.items()}
+        if not np.array_equal(clusters, self._clusters):
+            self._weights = {name: values[clusters] for name, values in self._all.items()}
+            self._clusters = clusters
         jobs, present, cluster = (to_device(self._device, part) for part in inputs)
         with torch.no_grad():
-            scores = self._scores(weights, jobs, present.float(), cluster)
+            given = jobs, present.float(), cluster
+            scores = functional_call(self._network, self._weights, given, tie_weights=False)
         return score_networks.scores_to_action(scores.cpu().numpy(), inputs, masks.shape[1])
 
 
