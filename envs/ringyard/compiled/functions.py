@@ -303,6 +303,7 @@ def _linked_type(linked: Kernel) -> Any:
     return types.Function(Template)
 
 
+@functools.cache
 def entry_point(function: Any) -> Callable[..., Any]:
     """Return a kernel for calls from Python that do not check argument types, which takes microseconds.
 

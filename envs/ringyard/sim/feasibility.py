@@ -1,6 +1,5 @@
 """Feasibility of allocations: whether the cluster can hold one now, and an error that says why not."""
 
-from dataclasses import replace
 from operator import attrgetter
 from typing import Any, NamedTuple, get_type_hints
 
@@ -9,20 +8,92 @@ from numpy.typing import NDArray
 
 from ringyard.checks import Bytes, NonNegativeInt, Positive, require, shown
 from ringyard.cluster import Cluster
-from ringyard.compiled import Int32Vector, kernel, linked_kernel, to_int
+from ringyard.compiled import FloatVector, Int32Vector, kernel, linked_kernel, to_int
 from ringyard.errors import ConfigurationError, PlacementError
 from ringyard.jobs import MOST_PARAMETER_SERVERS
+from ringyard.performance.model import Physics
 from ringyard.performance.plan_table import FASTEST, PlanTable
 from ringyard.placement.availability import parameter_servers_on, sort_ascending, total_demand
-from ringyard.resources import NUM_RESOURCES, RESOURCES
+from ringyard.resources import CORES, NUM_RESOURCES, RESOURCES
 from ringyard.sim.allocation import Allocation, LinkShare
 from ringyard.sim.engine.allocation import collect_places, held_on_server
-from ringyard.sim.engine.shape import Shape, amount_per_worker, gpu_memory_needed
+from ringyard.sim.engine.lifecycle import apply_allocation, end_job, preempt
+from ringyard.sim.engine.livelock import count_step
+from ringyard.sim.engine.shape import (
+    Shape,
+    amount_per_worker,
+    current_shape,
+    gpu_memory_needed,
+    override_shape,
+)
 from ringyard.state.arrays import State
-from ringyard.state.records import DOWN, UNLIMITED_CORES, Job, JobKind, JobStatus, free_on
+from ringyard.state.records import (
+    DOWN,
+    UNLIMITED_CORES,
+    Job,
+    JobKind,
+    JobOutcome,
+    JobStatus,
+    free_on,
+    total_on,
+)
 
-#: values of `Shortfall.cause`. FIRST_RESOURCE + r stands for resource r
-FITS, MEMORY, FIRST_RESOURCE = 0, 1, 2
+#: values of `Request.kind`
+PLACE, PREEMPT, REJECT = range(3)
+
+#: values of `Shortfall.cause`
+FITS, MEMORY, NO_JOB, NOT_LIVE, NOT_TO_REJECT, NOT_RUNNING, NO_PLANS, LIVELOCK = range(8)
+BATCH, CAP, CAP_ON_GPUS, FEW_CORES, FEW_SERVER_CORES, SERVERS, NO_SERVERS = range(8, 15)
+NUM_GPUS, TWICE, NO_GPU, GPU_DOWN, GPU_HELD = range(15, 20)
+NO_GPUS_NEEDED, NO_SERVER_NEEDED, NO_SERVER, SERVER_DOWN, FIRST_RESOURCE = range(20, 25)
+#: FIRST_RESOURCE + r: too little of resource r. FIRST_UNCOUNTED + r: the cluster does not count it
+FIRST_UNCOUNTED = FIRST_RESOURCE + NUM_RESOURCES
+
+#: {cause: text of the error}
+_REFUSALS = {
+    MEMORY: "job {j} needs {needed:.3g} bytes on each GPU, but GPU {place} has {available:.3g} free; use a"
+    " smaller batch, more GPUs, other neighbours or another GPU type",
+    NO_JOB: "there is no job {j}; expected a row in 0..{last_job}",
+    NOT_LIVE: "job {j} is {status}; expected a waiting or running job",
+    NOT_TO_REJECT: "job {j} is {status}; expected a waiting job, and no gpu_ids or server, with reject=True",
+    NOT_RUNNING: "job {j} is waiting; expected a running job: an empty allocation preempts it",
+    NO_PLANS: "job {j} is given plan {shape.plan}; expected none: it has no execution plans",
+    BATCH: "job {j} is given a batch of {shape.batch_size:g} samples; expected {job[min_batch]:g} to"
+    " {job[max_batch]:g}",
+    CAP: "job {j} has memory_bandwidth_cap {shape.memory_bandwidth_cap}; expected a number in (0, 1]",
+    CAP_ON_GPUS: "job {j} uses GPUs and has memory_bandwidth_cap {shape.memory_bandwidth_cap}; expected 1:"
+    " caps are for CPU-only jobs",
+    FEW_CORES: "job {j} is given {shape.cores_per_worker} cores and asks for {job[asked_cores]}; expected 1"
+    " or more",
+    FEW_SERVER_CORES: "job {j} is given {shape.cores_per_server_task} cores and asks for"
+    " {job[asked_cores_per_server_task]}; expected 1 or more",
+    SERVERS: "job {j} is given {shape.parameter_servers} parameter servers; expected 1 to "
+    + str(MOST_PARAMETER_SERVERS),
+    NO_SERVERS: "job {j} is given {shape.parameter_servers} parameter servers; expected none: it trains by"
+    " all-reduce",
+    NUM_GPUS: "job {j} is given {shape.num_gpus} GPUs; expected {gpus}",
+    TWICE: "the allocation of job {j} names a GPU twice: {allocation.gpu_ids}",
+    NO_GPU: "there is no GPU {place}; expected 0..{last_gpu}",
+    GPU_DOWN: "job {j} is given GPU {place} of server {server}, which is down",
+    GPU_HELD: "job {j} is given GPU {place}, held by job {held} (server {server} has {free} free GPUs);"
+    " preempt that job first, or choose another GPU",
+    NO_GPUS_NEEDED: "CPU-only job {j} is given gpu_ids {allocation.gpu_ids}; expected server and no gpu_ids",
+    NO_SERVER_NEEDED: "job {j} uses GPUs and is given server {allocation.server}; expected gpu_ids",
+    NO_SERVER: "there is no server {allocation.server}; expected 0..{last_server}",
+    SERVER_DOWN: "job {j} is given server {allocation.server}, which is down; choose another or wait for its"
+    " repair",
+}
+_TOO_LITTLE = (
+    "job {j} needs {needed:,} {resource.unit}{resource.name} on server {place}, but {available:,} of"
+    " {total:,} are free; give each worker fewer {resource.unit}{resource.name}, or choose another server"
+)
+_NAMES_UNCOUNTED = (
+    "job {j} is given {resource.name}, but cluster.{resource.capacity} is not set; set it, or leave"
+    " {resource.per_worker} open"
+)
+
+_CAN_CHANGE = tuple(one.can_change for one in RESOURCES)
+_UNCOUNTED = tuple(one.unlimited for one in RESOURCES)  #: of a server, if the cluster does not count it
 
 #: {field: type} of a `Shape`, except for num_gpus. Allocations and job records have fields of these names
 _HINTS = get_type_hints(Shape)
@@ -33,10 +104,10 @@ _SHAPE_RECORD = Job.dtype[list(SHAPE_FIELDS)]  #: the part of a job's record tha
 
 
 class Shortfall(NamedTuple):
-    """What a set of places has too little of for a job."""
+    """What keeps a job from an allocation, such as what its places have too little of."""
 
-    cause: int  #: FITS (nothing is short), MEMORY (of a GPU), or FIRST_RESOURCE + position in `RESOURCES`
-    place: int  #: id of the GPU short of memory, or of the server short of the resource
+    cause: int  #: FITS (nothing), or one of the other causes
+    place: int  #: id of the GPU, or of the server short of the resource
     needed: int  #: bytes, or units of the resource
     available: int  #: the same, free for the job
 
@@ -102,18 +173,137 @@ def find_shortfall(state: State, b: int, j: int, shape: Shape, places: Int32Vect
     return Shortfall(FITS, 0, 0, 0)
 
 
-def requested_shape(state: State, b: int, allocation: Allocation) -> tuple[Shape, NDArray[np.int32]]:
-    """Return the shape that an allocation asks for, else as the job has it, and [GPUs] ids or [1] server."""
-    job: Any = state.jobs[b, allocation.job]
-    cpu_only = allocation.server is not None and int(job["kind"]) == JobKind.CPU_ONLY
-    places = (allocation.server,) if cpu_only else allocation.gpu_ids
-    present = job.view(_SHAPE_RECORD).item()
-    planned = allocation.plan is None and int(job["plan_model"]) >= 0
-    if planned and len(allocation.gpu_ids) != int(job["num_gpus"]):
-        allocation = replace(allocation, plan=FASTEST)
-    given = zip(SHAPE_FIELDS.values(), shape_values(allocation), present, strict=True)
-    values = [own if value is None else kind(value) for kind, value, own in given]
-    return Shape(len(allocation.gpu_ids), *values), np.array(places, dtype=np.int32)
+class Request(NamedTuple):
+    """An allocation as kernels read it."""
+
+    job: int  #: row
+    kind: int  #: PLACE, PREEMPT or REJECT
+    overrides: FloatVector  #: [9] as those of `override_shape`
+    places: Int32Vector  #: GPU ids, which kernels sort, or without GPUs [1] the server
+    server: int  #: -1: none is named
+
+
+@kernel
+def requested_shape(state: State, b: int, request: Request) -> Shape:
+    """Return the shape that a request for cluster `b` of `state` leads to: what it leaves open stays."""
+    return override_shape(current_shape(state.jobs[b, request.job]), request.overrides, True)
+
+
+@kernel
+def _problem_of_shape(job: Job, shape: Shape) -> int:
+    """Return what is wrong with a shape on any places, FITS if nothing is."""
+    cpu_only, has_servers = job.kind == JobKind.CPU_ONLY, job.kind == JobKind.PARAMETER_SERVER
+    cores, server_cores = shape.cores_per_worker, shape.cores_per_server_task
+    if not job.min_batch <= shape.batch_size <= job.max_batch:
+        return BATCH
+    if not 0.0 < shape.memory_bandwidth_cap <= 1.0:
+        return CAP
+    if shape.memory_bandwidth_cap < 1.0 and not cpu_only:
+        return CAP_ON_GPUS
+    if cores < 1 and (cpu_only or job.asked_cores > 0):
+        return FEW_CORES
+    if server_cores < 1 and not cpu_only and job.asked_cores_per_server_task > 0:
+        return FEW_SERVER_CORES
+    if has_servers and not 1 <= shape.parameter_servers <= MOST_PARAMETER_SERVERS:
+        return SERVERS
+    if shape.parameter_servers != 0 and not has_servers:
+        return NO_SERVERS
+    if shape.plan != FASTEST and job.plan_model < 0:
+        return NO_PLANS
+    return FITS
+
+
+@kernel
+def _uncounted(state: State, b: int, job: Job, shape: Shape) -> int:
+    """Return a resource that the shape names and the cluster does not count, or -1."""
+    for r in range(NUM_RESOURCES):
+        tasks = shape.cores_per_server_task if r == CORES else 0
+        if _CAN_CHANGE[r] and total_on(state.servers[b, 0], r) >= _UNCOUNTED[r]:
+            if amount_per_worker(job, shape, r) + tasks > 0:
+                return to_int(r)
+    return -1
+
+
+@kernel
+def _problem_of_gpus(state: State, b: int, j: int, gpus: Int32Vector) -> Shortfall:
+    """Return what is wrong with `gpus`, which are sorted in place, whatever the job needs there."""
+    count, per_gpu = len(gpus), state.clusters[b].jobs_per_gpu
+    sort_ascending(gpus, count)
+    for i in range(count):
+        g = gpus[i]
+        if i > 0 and g == gpus[i - 1]:
+            return Shortfall(TWICE, to_int(g), 0, 0)
+        if g >= state.gpus.shape[1]:
+            return Shortfall(NO_GPU, to_int(gpus[count - 1]), 0, 0)
+        if state.gpus[b, g].num_jobs >= DOWN:
+            return Shortfall(GPU_DOWN, to_int(g), 0, 0)
+        room = state.gpus[b, g].num_jobs < per_gpu
+        for k in range(g * per_gpu, (g + 1) * per_gpu):
+            room = room or state.slots[b, k].job == j
+        if not room:
+            return Shortfall(GPU_HELD, to_int(g), 0, 0)
+    return Shortfall(FITS, 0, 0, 0)
+
+
+@linked_kernel
+def find_problem(state: State, b: int, request: Request) -> Shortfall:
+    """Return why cluster `b` of `state` cannot carry out a request now, with the cause FITS if it can."""
+    j, kind, places = request.job, request.kind, request.places
+    if not 0 <= j < state.clusters[b].num_jobs:
+        return Shortfall(NO_JOB, 0, 0, 0)
+    job = state.jobs[b, j]
+    waits = job.status == JobStatus.WAITING
+    if not waits and job.status != JobStatus.RUNNING:
+        return Shortfall(NOT_LIVE, 0, 0, 0)
+    if kind == REJECT:
+        return Shortfall(FITS if waits and len(places) == 0 else NOT_TO_REJECT, 0, 0, 0)
+    if kind == PREEMPT:
+        return Shortfall(NOT_RUNNING if waits else FITS, 0, 0, 0)
+    shape = requested_shape(state, b, request)
+    cause = _problem_of_shape(job, shape)
+    uncounted = _uncounted(state, b, job, shape)
+    if cause == FITS and uncounted >= 0:
+        cause = FIRST_UNCOUNTED + uncounted
+    elif cause == FITS and job.kind != JobKind.CPU_ONLY:
+        if request.server >= 0:
+            cause = NO_SERVER_NEEDED
+        elif not job.min_gpus <= shape.num_gpus <= job.max_gpus:
+            cause = NUM_GPUS
+        else:
+            found = _problem_of_gpus(state, b, j, places)
+            if found.cause != FITS:
+                return found
+    elif cause == FITS:
+        if shape.num_gpus > 0:
+            cause = NO_GPUS_NEEDED
+        elif not 0 <= request.server < state.servers.shape[1]:
+            cause = NO_SERVER
+        elif state.servers[b, request.server].up == 0:
+            cause = SERVER_DOWN
+    if cause != FITS:
+        return Shortfall(to_int(cause), 0, 0, 0)
+    return find_shortfall(state, b, j, shape, places)
+
+
+@linked_kernel
+def carry_out(state: State, b: int, request: Request, physics: Physics) -> int:
+    """Carry out a request in cluster `b` of `state`. `physics` sets new rates.
+
+    Returns why it is not done: a cause of `Shortfall`, LIVELOCK, or FITS if it is done.
+    """
+    cause = find_problem(state, b, request).cause
+    if cause != FITS:
+        return cause
+    if not count_step(state, b, state.clusters[b].now):
+        return LIVELOCK
+    if request.kind == PREEMPT:
+        preempt(state, b, request.job, physics)
+    elif request.kind == REJECT:
+        end_job(state, b, request.job, to_int(JobOutcome.BLOCKED), physics)
+    else:
+        shape = requested_shape(state, b, request)
+        apply_allocation(state, b, request.job, shape, request.places, physics)
+    return FITS
 
 
 def current_allocation(state: State, b: int, j: int) -> Allocation:
@@ -157,152 +347,68 @@ def _check_field(allocation: Allocation, name: str, value: Any, annotation: obje
         raise PlacementError(f"the allocation of job {shown(allocation.job)}: {error}") from None
 
 
-def validate_allocation(
-    state: State, b: int, cluster: Cluster, allocation: Allocation, plans: PlanTable | None = None
-) -> tuple[Shape, NDArray[np.int32]] | None:
-    """Return an allocation's (shape, places), None if it preempts or rejects, or raise a PlacementError.
-
-    `plans` are those of the performance model.
-    """
+def read_request(allocation: Allocation) -> Request:
+    """Return an allocation as kernels read it, or raise PlacementError for what is no number."""
     _check_numbers(allocation)
-    j = allocation.job
-    num_jobs = int(state.clusters["num_jobs"][b])
-    if not 0 <= j < num_jobs:
-        raise PlacementError(f"there is no job {j}; expected a row in 0..{num_jobs - 1}")
-    job = state.jobs[b, j]
-    status = int(job["status"])
-    if status not in (JobStatus.WAITING, JobStatus.RUNNING):
-        raise PlacementError(
-            f"job {j} is {JobStatus(status).name.lower()}; expected a waiting or running job"
-        )
-    if allocation.reject:
-        if status != JobStatus.WAITING or allocation.gpu_ids or allocation.server is not None:
-            raise PlacementError(
-                f"job {j} is {JobStatus(status).name.lower()}; expected a waiting job, and no gpu_ids or"
-                " server, with reject=True"
-            )
-        return None
-    if allocation.preempts:
-        if status != JobStatus.RUNNING:
-            expected = "a running job: an empty allocation preempts it"
-            raise PlacementError(f"job {j} is waiting; expected {expected}")
-        return None
-    shape, places = requested_shape(state, b, allocation)
-    _check_shape(job, j, shape, cluster)
-    if int(job["kind"]) == JobKind.CPU_ONLY:
-        if allocation.gpu_ids:
-            raise PlacementError(
-                f"CPU-only job {j} is given gpu_ids {allocation.gpu_ids}; expected server and no gpu_ids"
-            )
-        server = allocation.server
-        if server is None or not 0 <= server < cluster.num_servers:
-            raise PlacementError(f"there is no server {server}; expected 0..{cluster.num_servers - 1}")
-        if not state.servers["up"][b, server]:
-            raise PlacementError(
-                f"job {j} is given server {server}, which is down; choose another or wait for its repair"
-            )
-    else:
-        _check_gpus(state, b, cluster, j, allocation)
-    if plans is not None:
-        _check_plan(job, j, shape, plans)
-    elif shape.plan != FASTEST:
-        raise PlacementError(f"job {j} is given plan {shape.plan}; expected none: it has no execution plans")
-    _check_capacity(state, b, cluster, j, shape, places)
-    return shape, places
+    gpus, server = allocation.gpu_ids, allocation.server
+    kind = REJECT if allocation.reject else PLACE if gpus or server is not None else PREEMPT
+    overrides = np.array((len(gpus), *shape_values(allocation)), np.float64)  # None becomes NaN
+    places = np.array(gpus if server is None or gpus else (server,), np.int32)
+    return Request(int(allocation.job), kind, overrides, places, -1 if server is None else int(server))
 
 
-def _check_plan(job: Job, j: int, shape: Shape, plans: PlanTable) -> None:
-    model, number, gpus = int(job["plan_model"]), shape.plan, shape.num_gpus
+def _check_plan(state: State, b: int, allocation: Allocation, plans: PlanTable) -> None:
+    job, gpus = state.jobs[b, allocation.job], len(allocation.gpu_ids)
+    present = int(job["plan"]) if gpus == int(job["num_gpus"]) else FASTEST
+    model, number = int(job["plan_model"]), present if allocation.plan is None else allocation.plan
     if number > len(plans.models[model].plans) or not plans.fits[plans.row(model, number), gpus]:
         fit = ", ".join(plans.names(model, gpus)) or "none"
         raise PlacementError(
-            f"job {j} ({plans.models[model].name}) is given plan {number} on {gpus} GPUs; expected one that"
-            f" divides them and fits their memory: {fit}, or 0, the fastest"
+            f"job {allocation.job} ({plans.models[model].name}) is given plan {number} on {gpus} GPUs;"
+            f" expected one that divides them and fits their memory: {fit}, or 0, the fastest"
         )
 
 
-def _given(j: int, given: str, expected: str) -> PlacementError:
-    return PlacementError(f"job {j} is given {given}; expected {expected}")
+def check_allocation(
+    state: State, b: int, cluster: Cluster, allocation: Allocation, plans: PlanTable | None = None
+) -> Request:
+    """Return an allocation as kernels read it, or raise a PlacementError that says why it cannot be.
+
+    `plans` are those of the performance model.
+    """
+    request = read_request(allocation)
+    found = find_problem(state, b, request)
+    if found.cause != FITS:
+        raise PlacementError(_refusal(state, b, cluster, allocation, request, found))
+    if plans is not None and request.kind == PLACE:
+        _check_plan(state, b, allocation, plans)
+    return request
 
 
-def _check_shape(job: Job, j: int, shape: Shape, cluster: Cluster) -> None:
-    kind = int(job["kind"])
-    low, high = float(job["min_batch"]), float(job["max_batch"])
-    if not low <= shape.batch_size <= high:
-        raise _given(j, f"a batch of {shape.batch_size:g} samples", f"{low:g} to {high:g}")
-    cores, server_cores = shape.cores_per_worker, shape.cores_per_server_task
-    servers, cap = shape.parameter_servers, shape.memory_bandwidth_cap
-    if not 0 < cap <= 1:
-        raise PlacementError(f"job {j} has memory_bandwidth_cap {cap}; expected a number in (0, 1]")
-    if cap < 1 and kind != JobKind.CPU_ONLY:
-        problem = f"job {j} uses GPUs and has memory_bandwidth_cap {cap}"
-        raise PlacementError(f"{problem}; expected 1: caps are for CPU-only jobs")
-    if not 0 <= min(cores, server_cores) <= max(cores, server_cores) < UNLIMITED_CORES:
-        raise _given(j, f"{cores} and {server_cores} cores", "0 or more each")
-    for number, asked in ((cores, "asked_cores"), (server_cores, "asked_cores_per_server_task")):
-        if number < 1 and kind != JobKind.CPU_ONLY and job[asked] > 0:
-            raise _given(j, f"{number} cores and asks for {int(job[asked])}", "1 or more")
-    if kind == JobKind.CPU_ONLY and cores < 1:
-        raise PlacementError(f"CPU-only job {j} is given {cores} cores; expected 1 or more")
-    if kind == JobKind.PARAMETER_SERVER and not 1 <= servers <= MOST_PARAMETER_SERVERS:
-        raise _given(j, f"{servers} parameter servers", f"1 to {MOST_PARAMETER_SERVERS}")
-    if kind != JobKind.PARAMETER_SERVER and servers != 0:
-        raise _given(j, f"{servers} parameter servers", "none: it trains by all-reduce")
-    for one in RESOURCES:
-        if not one.can_change or getattr(cluster, one.capacity):
-            continue
-        given = getattr(shape, one.per_worker)
-        given += getattr(shape, one.per_server_task) if one.per_server_task else 0
-        if given > 0:
-            problem = f"job {j} is given {one.name}, but cluster.{one.capacity} is not set"
-            raise PlacementError(f"{problem}; set it, or leave {one.per_worker} open")
-
-
-def _check_gpus(state: State, b: int, cluster: Cluster, j: int, allocation: Allocation) -> None:
-    gpus = allocation.gpu_ids
-    job = state.jobs[b, j]
-    low, high = int(job["min_gpus"]), int(job["max_gpus"])
-    if allocation.server is not None:
-        raise PlacementError(f"job {j} uses GPUs and is given server {allocation.server}; expected gpu_ids")
-    if not low <= len(gpus) <= high:
-        asked = f"{low} GPUs" if low == high else f"{low} to {high} GPUs"
-        raise _given(j, f"{len(gpus)} GPUs", asked)
-    if len(set(gpus)) != len(gpus):
-        raise PlacementError(f"the allocation of job {j} names a GPU twice: {gpus}")
-    per_gpu = cluster.jobs_per_gpu
-    if max(gpus) >= cluster.num_gpus:
-        raise PlacementError(f"there is no GPU {max(gpus)}; expected 0..{cluster.num_gpus - 1}")
-    places = np.array(gpus)
-    full = places[state.gpus["num_jobs"][b, places] >= per_gpu]
-    own = (state.slots["job"][b].reshape(-1, per_gpu)[full] == j).any(axis=1)
-    for gpu in full[~own].tolist():
-        server = int(cluster.server_of_gpu[gpu])
-        if state.gpus["num_jobs"][b, gpu] >= DOWN:
-            raise PlacementError(f"job {j} is given GPU {gpu} of server {server}, which is down")
-        held = ", ".join(map(str, state.slots["job"][b, gpu * per_gpu : (gpu + 1) * per_gpu].tolist()))
-        free = int(state.servers["free_gpus"][b, server])
-        raise PlacementError(
-            f"job {j} is given GPU {gpu}, held by job {held} (server {server} has {free} free GPUs)"
-            "; preempt that job first, or choose another GPU"
-        )
-
-
-def _check_capacity(
-    state: State, b: int, cluster: Cluster, j: int, shape: Shape, places: NDArray[np.int32]
-) -> None:
-    cause, place, needed, available = find_shortfall(state, b, j, shape, places)
-    if cause == MEMORY:
-        raise PlacementError(
-            f"job {j} needs {needed:.3g} bytes on each GPU, but GPU {place} has {available:.3g} free"
-            "; use a smaller batch, more GPUs, other neighbours or another GPU type"
-        )
-    if cause >= FIRST_RESOURCE:
-        one = RESOURCES[cause - FIRST_RESOURCE]
-        total = getattr(cluster, one.capacity)[place]
-        raise PlacementError(
-            f"job {j} needs {needed:,} {one.unit}{one.name} on server {place}, but {available:,} of {total:,}"
-            f" are free; give each worker fewer {one.unit}{one.name}, or choose another server"
-        )
+def _refusal(
+    state: State, b: int, cluster: Cluster, allocation: Allocation, request: Request, found: Shortfall
+) -> str:
+    cause, place = found.cause, found.place
+    known: dict[str, Any] = {"j": request.job, "allocation": allocation, **found._asdict()}
+    known |= {"last_job": int(state.clusters["num_jobs"][b]) - 1, "last_gpu": cluster.num_gpus - 1}
+    known |= {"last_server": cluster.num_servers - 1}
+    if cause != NO_JOB:
+        job: Any = state.jobs[b, request.job]
+        low, high = int(job["min_gpus"]), int(job["max_gpus"])
+        known |= {"job": job, "status": JobStatus(int(job["status"])).name.lower()}
+        known |= {"gpus": f"{low} GPUs" if low == high else f"{low} to {high} GPUs"}
+        known |= {"shape": requested_shape(state, b, request)}
+    if cause in (GPU_DOWN, GPU_HELD):
+        jobs = state.slots["job"][b].reshape(-1, cluster.jobs_per_gpu)[place].tolist()
+        server = int(cluster.server_of_gpu[place])
+        known |= {"server": server, "free": int(state.servers["free_gpus"][b, server])}
+        known |= {"held": ", ".join(map(str, jobs))}
+    if cause < FIRST_RESOURCE:
+        return _REFUSALS[cause].format(**known)
+    one = RESOURCES[(cause - FIRST_RESOURCE) % NUM_RESOURCES]
+    if cause >= FIRST_UNCOUNTED:
+        return _NAMES_UNCOUNTED.format(resource=one, **known)
+    return _TOO_LITTLE.format(resource=one, total=getattr(cluster, one.capacity)[place], **known)
 
 
 def gpus_of(state: State, b: int, j: int) -> NDArray[np.int64]:

@@ -8,22 +8,26 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ringyard.checks import shown
-from ringyard.compiled import FloatVector, Int32Vector, kernel, linked_kernel, to_int
+from ringyard.compiled import FloatVector, Int32Vector, entry_point, kernel, linked_kernel, to_int
 from ringyard.errors import PlacementError
 from ringyard.performance.plan_table import FASTEST
 from ringyard.placement import PlacementRule, place
 from ringyard.sim.admission import ADMIT_ALL, AdmissionFilter
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.allocation import allocate, release
-from ringyard.sim.engine.shape import (
-    Shape,
-    current_shape,
-    num_places,
-    override_shape,
-    set_asked_shape,
-    set_shape,
+from ringyard.sim.engine.shape import current_shape, num_places, override_shape, set_asked_shape, set_shape
+from ringyard.sim.feasibility import (
+    FITS,
+    PLACE,
+    SHAPE_FIELDS,
+    Request,
+    check_allocation,
+    current_allocation,
+    find_problem,
+    read_request,
+    requested_shape,
+    shape_values,
 )
-from ringyard.sim.feasibility import SHAPE_FIELDS, current_allocation, shape_values, validate_allocation
 from ringyard.sim.view import Occupancy, SchedulingView, unrestricted
 from ringyard.state.arrays import State
 from ringyard.state.records import JobKind
@@ -47,10 +51,17 @@ def _reset_shape(state: State, b: int, j: int) -> None:
     set_asked_shape(state.jobs[b, j])
 
 
-@kernel
-def _allocate_in_shape(state: State, b: int, j: int, shape: Shape, places: Int32Vector) -> None:
-    set_shape(state.jobs[b, j], shape)
-    allocate(state, b, j, places, num_places(shape))
+@linked_kernel
+def _reallocate(state: State, b: int, request: Request) -> bool:
+    """Let the job of a request hold that in place of what it holds. False: there is no room for it."""
+    if find_problem(state, b, request).cause != FITS:
+        return False
+    shape = requested_shape(state, b, request)
+    _release(state, b, request.job)
+    if request.kind == PLACE:
+        set_shape(state.jobs[b, request.job], shape)
+        allocate(state, b, request.job, request.places, num_places(shape))
+    return True
 
 
 @linked_kernel
@@ -182,7 +193,7 @@ class PlacementPlan(Occupancy):
             overrides = np.array(asks[2:], np.float64)  # None becomes NaN
         if asks in self._unplaced:
             return None
-        count = _place(self._state, b, job, overrides, rule)
+        count = entry_point(_place)(self._state, b, job, overrides, rule)
         self._live.clusters["rng"][b] = self._state.clusters["rng"][b]
         self._last_placed = job if count else None
         if not count:
@@ -271,13 +282,17 @@ class PlacementPlan(Occupancy):
         self._last_placed = None
         self._changed.add(allocation.job)
         _reset_shape(self._state, self._b, allocation.job)
+        return self._try(allocation)
+
+    def _try(self, allocation: Allocation) -> bool:
+        """Let a job hold an allocation in place of what it holds. Returns whether there was room."""
         try:
-            taken = validate_allocation(self._state, self._b, self.cluster, allocation, self._plans)
+            request = read_request(allocation)
+            if self._plans is not None:
+                check_allocation(self._state, self._b, self.cluster, allocation, self._plans)
         except PlacementError:
             return False
-        if taken is not None:
-            _allocate_in_shape(self._state, self._b, allocation.job, *taken)
-        return True
+        return bool(entry_point(_reallocate)(self._state, self._b, request))
 
     def reallocate(self, first: Allocation, *then: Allocation) -> bool:
         """Change what a running job holds, step by step. Open fields of a step stay as the job has them.
@@ -297,17 +312,12 @@ class PlacementPlan(Occupancy):
             named = shown([one.job for one in steps])
             raise PlacementError(f"the steps are of jobs {named}; expected one job")
         present = self._held(job)
-        for step in steps:
-            try:
-                taken = validate_allocation(self._state, self._b, self.cluster, step, self._plans)
-            except PlacementError:
-                self.release(job)
-                self.allocate(present)
-                return False
-            self.release(job)
-            if taken is not None:
-                _allocate_in_shape(self._state, self._b, job, *taken)
-        return True
+        self._forget(job)
+        if all(map(self._try, steps)):
+            return True
+        self.release(job)
+        self.allocate(present)
+        return False
 
     def migrate(
         self, rule: PlacementRule, job: int, shapes: Sequence[Allocation | None] = (None,)
@@ -392,8 +402,12 @@ class PlacementPlan(Occupancy):
             PlacementError: there is no such job.
         """
         self._require_row(job)
+        self._forget(job)
+        entry_point(_release)(self._state, self._b, job)
+
+    def _forget(self, job: int) -> None:
+        """Note that a job gives something up, which may make room for others."""
         if job != self._last_placed:  # that job's places were free before
             self._unplaced.clear()
         self._last_placed = None
         self._changed.add(job)
-        _release(self._state, self._b, job)

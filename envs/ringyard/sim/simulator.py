@@ -8,6 +8,7 @@ import numpy as np
 
 from ringyard.checks import NonNegativeInt, Positive, Seed, checked, shown
 from ringyard.cluster import Cluster
+from ringyard.compiled import entry_point
 from ringyard.errors import ConfigurationError, PlacementError, SchedulerError
 from ringyard.failures import Failures, no_failures
 from ringyard.jobs import JobTable
@@ -16,16 +17,15 @@ from ringyard.performance import PerformanceModel
 from ringyard.restart import RestartCost, constant
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.events import advance
-from ringyard.sim.engine.lifecycle import apply_allocation, end_job, preempt
-from ringyard.sim.engine.livelock import count_step, raise_if_livelocked
+from ringyard.sim.engine.livelock import raise_if_livelocked
 from ringyard.sim.engine.prepare import prepare_jobs
 from ringyard.sim.engine.setup import new_state, reset_cluster
-from ringyard.sim.feasibility import validate_allocation
+from ringyard.sim.feasibility import FITS, LIVELOCK, carry_out, check_allocation, read_request
 from ringyard.sim.metrics import Metrics, Window, measure
 from ringyard.sim.scratch import ScratchState
 from ringyard.sim.view import SchedulingView
 from ringyard.state.arrays import copy_state
-from ringyard.state.records import Job, JobOutcome
+from ringyard.state.records import Job
 
 TIMELINE_BINS = 512
 
@@ -165,16 +165,15 @@ class Simulator:
         """
         if not isinstance(allocations, Sequence):
             raise PlacementError(f"allocations is {shown(allocations)}; expected a list of Allocation")
+        carry, plans = entry_point(carry_out), self.performance.plans
         for allocation in allocations:
-            checked = validate_allocation(self.state, 0, self.cluster, allocation, self.performance.plans)
-            if not count_step(self.state, 0, self.now):  # a user's Sequence may never end
+            if plans is not None:
+                check_allocation(self.state, 0, self.cluster, allocation, plans)
+            cause = carry(self.state, 0, read_request(allocation), self.physics)
+            if cause == LIVELOCK:  # a user's Sequence may never end
                 raise_if_livelocked(self.state, 0)
-            if checked is not None:
-                apply_allocation(self.state, 0, allocation.job, *checked, self.physics)
-            elif allocation.reject:
-                end_job(self.state, 0, allocation.job, int(JobOutcome.BLOCKED), self.physics)
-            else:
-                preempt(self.state, 0, allocation.job, self.physics)
+            elif cause != FITS:
+                check_allocation(self.state, 0, self.cluster, allocation)
 
     def advance(self) -> None:
         """Let time pass to the next decision point.

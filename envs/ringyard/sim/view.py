@@ -16,7 +16,13 @@ from ringyard.performance import PerformanceModel
 from ringyard.performance.model import Physics
 from ringyard.sim.allocation import Allocation
 from ringyard.sim.engine.co_location import what_if
-from ringyard.sim.feasibility import current_allocation, gpus_of, validate_allocation
+from ringyard.sim.feasibility import (
+    PLACE,
+    check_allocation,
+    current_allocation,
+    gpus_of,
+    requested_shape,
+)
 from ringyard.sim.scratch import ScratchState
 from ringyard.state.arrays import State, waiting_rows
 from ringyard.state.gpu_effects import Workers, excess_between
@@ -419,12 +425,14 @@ class SchedulingView(DerivedColumns, Occupancy):
             ObservabilityError: SPEEDS is not declared.
         """
         self.check("what_if")
-        wanted = validate_allocation(self._state, self._b, self.cluster, allocation, self._performance.plans)
-        if wanted is None:
+        state, b = self._state, self._b
+        request = check_allocation(state, b, self.cluster, allocation, self._performance.plans)
+        if request.kind != PLACE:
             raise PlacementError(
                 f"the allocation of job {allocation.job} names no GPUs; give gpu_ids (CPU-only: server)"
             )
-        return float(what_if(self._state, self._b, allocation.job, *wanted, self._physics))
+        shape = requested_shape(state, b, request)
+        return float(what_if(state, b, request.job, shape, request.places, self._physics))
 
     def wake_at(self, seconds: float) -> None:
         """Ask for a decision point at time `seconds`. It comes if no other does before."""
