@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from ringyard.checks import Bytes, NonNegativeInt, Positive, require, shown
 from ringyard.cluster import Cluster
-from ringyard.compiled import FloatVector, Int32Vector, kernel, linked_kernel, to_int
+from ringyard.compiled import FloatVector, Int32Vector, entry_point, kernel, linked_kernel, to_int
 from ringyard.errors import ConfigurationError, PlacementError
 from ringyard.jobs import MOST_PARAMETER_SERVERS
 from ringyard.performance.model import Physics
@@ -415,4 +415,5 @@ def gpus_of(state: State, b: int, j: int) -> NDArray[np.int64]:
     """Return the [workers] ids of the GPUs that job `j` of cluster `b` of `state` holds, ascending."""
     if int(state.jobs["kind"][b, j]) == JobKind.CPU_ONLY:
         return np.zeros(0, np.int64)
-    return state.place_scratch[b, : collect_places(state, b, j, state.place_scratch[b])].astype(np.int64)
+    places = state.place_scratch[b]
+    return places[: entry_point(collect_places)(state, b, j, places)].astype(np.int64)

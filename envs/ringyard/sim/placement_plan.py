@@ -221,7 +221,7 @@ class PlacementPlan(Occupancy):
         counts = np.zeros(len(rows), np.int32)
         places = np.empty(state.slots.shape[1] + len(rows), np.int32)
         try:
-            taken = _start(state, b, rows, rule, admission, counts, places)
+            taken = entry_point(_start)(state, b, rows, rule, admission, counts, places)
             self._live.clusters["rng"][b] = state.clusters["rng"][b]
             self._last_placed = None
             if taken < 0:

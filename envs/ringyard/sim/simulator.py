@@ -182,7 +182,7 @@ class Simulator:
             SchedulerError: jobs wait, but no job runs and none will arrive. Or the simulation makes no
                 progress (`livelock.is_livelocked`).
         """
-        if not advance(self.state, 0, self.physics):
+        if not entry_point(advance)(self.state, 0, self.physics):
             raise_if_livelocked(self.state, 0)
             waiting = int(self.state.clusters["num_waiting"][0])
             raise SchedulerError(
