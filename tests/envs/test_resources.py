@@ -1,5 +1,6 @@
 """Clusters with more than GPUs: what is refused, where rules place, what workloads draw."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +16,7 @@ from ringyard.profiles import GpuProfile, profile, read_profile
 from ringyard.sim.engine.co_location import PlacementContext, evaluate_placement, seconds_in_context
 from ringyard.sim.placement_plan import PlacementPlan
 from ringyard.sim.speeds import isolated_iteration_seconds
-from ringyard.state.records import BatchSplit, JobKind
+from ringyard.state.records import DOWN, BatchSplit, JobKind
 from ringyard.workloads import (
     Arrivals,
     BatchSplits,
@@ -117,6 +118,52 @@ def test_allocations_that_the_cluster_cannot_hold(allocation, said):
     with pytest.raises(PlacementError, match=said):
         sim.view().iteration_seconds(allocation)
     assert [array.tobytes() for array in sim.state] == before
+
+
+def test_each_reason_of_a_refusal_has_a_text():
+    """Job 0 runs on GPU 0, 1 waits, 2 needs a CPU, 3 parameter servers, 4 comes later; server 1 is down."""
+    jobs = JobTable.from_columns([0.0, 0.0, 0.0, 0.0, 50.0], [1, 2, 1, 1, 1], [100.0] * 5)
+    workers = replace(jobs, cores_per_worker=np.array([1, 1, 1, 1, 1]))
+    sim = arrived(Cluster.homogeneous(2, 4, cores_per_server=8, **V100), workers, ideal())
+    sim.apply([Allocation(0, (0,))])
+    records = sim.state.jobs[0]
+    records["kind"][2:4] = JobKind.CPU_ONLY, JobKind.PARAMETER_SERVER
+    records["num_gpus"][2] = 0
+    records["asked_cores_per_server_task"][3] = 1
+    records["parameter_servers"][3] = records["cores_per_server_task"][3] = 1
+    sim.state.servers["up"][0, 1] = 0
+    sim.state.gpus["num_jobs"][0, 4:] = DOWN
+    refused = {
+        Allocation(5, (1,)): "there is no job 5; expected a row in 0..4",
+        Allocation(4, (1,)): "job 4 is future; expected a waiting or running job",
+        Allocation(0, (0,), reject=True): "job 0 is running; expected a waiting job, and no gpu_ids or",
+        Allocation(1): "job 1 is waiting; expected a running job: an empty allocation preempts it",
+        Allocation(1, (1, 2), plan=3): "job 1 is given plan 3; expected none: it has no execution plans",
+        Allocation(1, (1, 2), batch_size=1e9): "a batch of 1e+09 samples; expected 2 to 2",
+        Allocation(1, (1, 2), memory_bandwidth_cap=2.0): "memory_bandwidth_cap 2.0; expected a number in",
+        Allocation(1, (1, 2), memory_bandwidth_cap=0.5): "cap 0.5; expected 1: caps are for CPU-only jobs",
+        Allocation(1, (1, 2), cores_per_worker=0): "job 1 is given 0 cores and asks for 1; expected 1",
+        Allocation(3, (1,), cores_per_server_task=0): "job 3 is given 0 cores and asks for 1; expected 1",
+        Allocation(3, (1,), parameter_servers=0): "job 3 is given 0 parameter servers; expected 1 to",
+        Allocation(1, (1, 2), parameter_servers=1): "1 parameter servers; expected none: it trains by",
+        Allocation(1, (1,)): "job 1 is given 1 GPUs; expected 2 GPUs",
+        Allocation(1, (1, 1)): "the allocation of job 1 names a GPU twice: (1, 1)",
+        Allocation(1, (1, 8)): "there is no GPU 8; expected 0..7",
+        Allocation(1, (1, 4)): "job 1 is given GPU 4 of server 1, which is down",
+        Allocation(1, (0, 1)): "GPU 0, held by job 0 (server 0 has 3 free GPUs); preempt that job first",
+        Allocation(2, (1,)): "CPU-only job 2 is given gpu_ids (1,); expected server and no gpu_ids",
+        Allocation(1, (1, 2), server=0): "job 1 uses GPUs and is given server 0; expected gpu_ids",
+        Allocation(1, server=0): "job 1 uses GPUs and is given server 0; expected gpu_ids",
+        Allocation(2, server=2): "there is no server 2; expected 0..1",
+        Allocation(2, server=1): "job 2 is given server 1, which is down; choose another or wait",
+        Allocation(1, (1, 2), cores_per_worker=5): "needs 10 cores on server 0, but 7 of 8 are free; give",
+        Allocation(1, (1, 2), ram_per_worker=1): "given RAM, but cluster.ram_bytes_per_server is not set",
+    }
+    before = [array.tobytes() for array in sim.state]
+    for allocation, said in refused.items():
+        with pytest.raises(PlacementError, match=re.escape(said)):
+            sim.apply([allocation])
+        assert [array.tobytes() for array in sim.state] == before
 
 
 def test_sharing_beyond_memory_is_refused():
