@@ -173,13 +173,16 @@ def find_shortfall(state: State, b: int, j: int, shape: Shape, places: Int32Vect
     return Shortfall(FITS, 0, 0, 0)
 
 
+_NO_OVERRIDES, _NO_PLACES = np.zeros(0), np.zeros(0, np.int32)  # what preempts or rejects has no shape
+
+
 class Request(NamedTuple):
     """An allocation as kernels read it."""
 
     job: int  #: row
     kind: int  #: PLACE, PREEMPT or REJECT
-    overrides: FloatVector  #: [9] as those of `override_shape`
-    places: Int32Vector  #: GPU ids, which kernels sort, or without GPUs [1] the server
+    overrides: FloatVector  #: [9] as those of `override_shape`, [0] without places
+    places: Int32Vector  #: GPU ids, which kernels sort, or without GPUs [1] the server, or [0] nothing
     server: int  #: -1: none is named
 
 
@@ -319,6 +322,7 @@ def current_allocation(state: State, b: int, j: int) -> Allocation:
 _OPTIONAL_FIELDS = {n: Positive if k is float else NonNegativeInt | None for n, k in SHAPE_FIELDS.items()}
 _OPTIONAL_FIELDS |= {"server": NonNegativeInt | None, "ram_per_worker": Bytes, "link_share": LinkShare}
 _optional_values = attrgetter(*_OPTIONAL_FIELDS)
+_NONE_GIVEN = (None,) * len(_OPTIONAL_FIELDS)
 _REAL_FIELDS = {name for name, kind in SHAPE_FIELDS.items() if kind is float}
 
 
@@ -331,9 +335,11 @@ def _check_numbers(allocation: Allocation) -> None:
     if gpus and (set(map(type, gpus)) != {int} or min(gpus) < 0 or max(gpus) >= UNLIMITED_CORES):
         for gpu in gpus:
             _check_field(allocation, "gpu_ids", gpu, NonNegativeInt)
-    for (name, annotation), value in zip(_OPTIONAL_FIELDS.items(), _optional_values(allocation), strict=True):
-        if value is not None:
-            _check_field(allocation, name, value, annotation)
+    values = _optional_values(allocation)
+    if values != _NONE_GIVEN:
+        for (name, annotation), value in zip(_OPTIONAL_FIELDS.items(), values, strict=True):
+            if value is not None:
+                _check_field(allocation, name, value, annotation)
 
 
 def _check_field(allocation: Allocation, name: str, value: Any, annotation: object) -> None:
@@ -351,7 +357,10 @@ def read_request(allocation: Allocation) -> Request:
     """Return an allocation as kernels read it, or raise PlacementError for what is no number."""
     _check_numbers(allocation)
     gpus, server = allocation.gpu_ids, allocation.server
-    kind = REJECT if allocation.reject else PLACE if gpus or server is not None else PREEMPT
+    if not gpus and server is None:
+        kind = REJECT if allocation.reject else PREEMPT
+        return Request(int(allocation.job), kind, _NO_OVERRIDES, _NO_PLACES, -1)
+    kind = REJECT if allocation.reject else PLACE
     overrides = np.array((len(gpus), *shape_values(allocation)), np.float64)  # None becomes NaN
     places = np.array(gpus if server is None or gpus else (server,), np.int32)
     return Request(int(allocation.job), kind, overrides, places, -1 if server is None else int(server))
@@ -397,7 +406,7 @@ def _refusal(
         low, high = int(job["min_gpus"]), int(job["max_gpus"])
         known |= {"job": job, "status": JobStatus(int(job["status"])).name.lower()}
         known |= {"gpus": f"{low} GPUs" if low == high else f"{low} to {high} GPUs"}
-        known |= {"shape": requested_shape(state, b, request)}
+        known |= {"shape": requested_shape(state, b, request)} if request.kind == PLACE else {}
     if cause in (GPU_DOWN, GPU_HELD):
         jobs = state.slots["job"][b].reshape(-1, cluster.jobs_per_gpu)[place].tolist()
         server = int(cluster.server_of_gpu[place])
