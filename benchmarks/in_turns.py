@@ -22,12 +22,12 @@ from statistics import median
 
 import gymnasium
 import numpy as np
-from common import first_valid, machine
+from common import build, first_valid, machine
 from scale import crowded, wide
 from schedulers import workload
 from vector_env import random_valid
 
-from ringyard import Cluster, ClusterEnv, Simulator
+from ringyard import Allocation, Cluster, ClusterEnv, JobTable, Simulator, ideal
 from ringyard.mdp.actions.space import Actions
 from ringyard.mdp.env_config import EnvConfig, ten_gigabit_rings
 from ringyard.mdp.experiments import experiment
@@ -135,6 +135,45 @@ def one_environment(num_workloads):
     return turn
 
 
+def scheduled_in_python(name):
+    """One turn: a scheduler written in Python, by its name, with 2,000 jobs on 64 GPUs."""
+    return schedules(
+        lambda rule: build("simulate", [f"scheduler={name}"], "scheduler")["scheduler"], 64, 2_000
+    )
+
+
+def allocations():
+    """One turn: in ten simulations 32 jobs are started and stopped 15 times, as schedulers in Python do."""
+    jobs = JobTable.from_columns(np.zeros(32), np.full(32, 2), np.full(32, 1e6))
+    starts = [Allocation(j, (2 * j, 2 * j + 1)) for j in range(32)]
+    stops = [Allocation(j) for j in range(32)]
+
+    def turn():
+        spent = 0.0
+        for _ in range(10):
+            sim = Simulator(Cluster.homogeneous(16, 4), jobs, ideal())
+            sim.advance()
+            begin = time.process_time()
+            for _ in range(15):
+                sim.apply(starts)
+                sim.apply(stops)
+            spent += time.process_time() - begin
+        return spent
+
+    return turn
+
+
+def evolution():
+    """One turn: a round of evolution on Elastic; seconds of 10,000 decisions."""
+    from ringyard_agents.learning.evolution import EvolutionStrategies
+    from ringyard_agents.learning.learner import adapt_env_config
+    from ringyard_agents.learning.score_networks import ScoreNetwork
+
+    learner = EvolutionStrategies(network=partial(ScoreNetwork, width=12), workloads_per_round=4)
+    setting = experiment("elastic", action="scores", observation="live_jobs")
+    return learning_turn(learner, adapt_env_config(learner, replace(setting, num_workloads=FRESH_TABLES)))
+
+
 def million_setup():
     """One turn: a million jobs on 1,024 GPUs are set up."""
     jobs, cluster = workload(1_000_000, 1_024, 0.8), Cluster.homogeneous(256, 4)
@@ -154,7 +193,12 @@ def learning():
     from ringyard_agents.learning.policies import PointerPolicy
 
     learner = GroupRelative(PointerPolicy, num_envs=64)
-    learner.setup({"one": adapt_env_config(learner, EnvConfig(num_workloads=FRESH_TABLES))}, 0)
+    return learning_turn(learner, adapt_env_config(learner, EnvConfig(num_workloads=FRESH_TABLES)))
+
+
+def learning_turn(learner, setting):
+    """One turn: a round of a learner; seconds of 10,000 decisions."""
+    learner.setup({"one": setting}, 0)
 
     def turn():
         before, begin = learner.decisions, time.process_time()
@@ -175,6 +219,11 @@ AIMS = {
     "tiresias 16384": lambda: schedules(tiresias, 16_384, 20_480),
     "a million jobs": million_setup,
     "learning": learning,
+    "evolution": evolution,
+    "allocations": allocations,
+    "aiturbo": partial(scheduled_in_python, "aiturbo"),
+    "gandiva": partial(scheduled_in_python, "gandiva"),
+    "coda": partial(scheduled_in_python, "coda"),
 }
 
 
