@@ -299,13 +299,20 @@ class ClippedLearner(NetworkLearner, ABC):
                 coefficients = self.clip_range, self.ent_coef, self.vf_coef
                 scale = self._center_and_scale(batch.advantages[rows], total)
                 part = add_ppo_gradient(network, batch, rows, total, *coefficients, scale)
-                measured.append(process_group.sum_values(part))
-                if self.target_kl is not None and measured[-1][_KL] > 1.5 * self.target_kl:
-                    return dict(zip(TAGS, np.mean(measured, axis=0).tolist(), strict=True))
+                measured.append(part)
+                if self.target_kl is not None:
+                    divergence = process_group.sum_values(part[_KL : _KL + 1])[0]
+                    if divergence > 1.5 * self.target_kl:
+                        return self._means(measured)
                 process_group.sum_gradients(parameters)
                 torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm)
                 network.optimizer.step()
-        return dict(zip(TAGS, np.mean(measured, axis=0).tolist(), strict=True))
+        return self._means(measured)
+
+    def _means(self, measured: list[NDArray[np.float64]]) -> dict[str, float]:
+        """Return the mean over minibatches of what all processes measured together, by tag."""
+        sums = self.hardware.process_group.sum_values(np.array(measured))
+        return dict(zip(TAGS, sums.mean(axis=0).tolist(), strict=True))
 
     def _center_and_scale(self, advantages: Floats, total: int) -> tuple[float, float]:
         """Return mean and standard deviation of the advantages of a minibatch of `total` in all processes."""
