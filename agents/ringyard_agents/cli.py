@@ -4,54 +4,19 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
+
+import yaml
 
 from ringyard_agents.command_line import BAD_INPUT, Arguments, exit_code, fill
 from ringyard_agents.hydra_command import run_hydra
 
-#: {command: description}, in the order of `ringyard --help`
-COMMANDS = {
-    "simulate": "run one scheduler on one workload: table of metrics, times of each job",
-    "compare": "compare schedulers and agents on the same workloads: tables, CSV, plots, TensorBoard",
-    "plot": "plot finished runs together (learning curves, JCTs, profiles): `ringyard plot RUN ...`",
-    "watch": "show the schedules of several schedulers side by side, in a page for the browser",
-    "leaderboard": "measure schedulers and agents on fixed workloads, and write their rows",
-    "judge": "score a file with a scheduler, in a process with limits: `ringyard judge FILE.py`",
-    "tune": "search the best placement rule and options of each scheduler in an environment",
-    "train": "train an agent (-m runs a sweep over seeds or other settings)",
-    "best": "print the best job of a sweep and its agent: `ringyard best SWEEP`",
-    "push": "upload an agent with its model card to a model hub, or write both into a folder",
-    "load": "copy a pushed agent into a run folder: `ringyard load OWNER/NAME`",
-    "export": "write an agent as an ONNX graph: `ringyard export RUN FILE.onnx`",
-    "calibrate": "fit profiles and networks to your own measurements: `ringyard calibrate FILE`",
-    "validate": "compare the shipped profiles with your measurements: `ringyard validate CSV`",
-    "reproduce": "run a paper's experiments and compare results with its claims: `ringyard reproduce PAPER`",
-    "traces": "list public traces (`ringyard traces NAME FILE` says what a file holds)",
-}
+#: content of commands.yaml
+COMMANDS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("commands.yaml").read_text())
 
 #: {command that takes Hydra overrides: module:function that takes the config}
-HYDRA_COMMANDS = {
-    "simulate": "ringyard_agents.evaluation.simulate:simulate",
-    "compare": "ringyard_agents.evaluation.compare:compare_command",
-    "watch": "ringyard_agents.watching.watch:watch",
-    "tune": "ringyard_agents.evaluation.tune:tune",
-    "train": "ringyard_agents.learning.train:train",
-}
-
-_USAGE = """usage: ringyard COMMAND [OVERRIDE ...]
-
-commands:
-{commands}
-
-Overrides have Hydra's syntax:
-  ringyard simulate scheduler=sjf workload=csv workload.path=jobs.csv
-`ringyard COMMAND --help` lists the settings of a command,
-`ringyard COMMAND --cfg job` prints their values.
-`ringyard --version` prints the version.
-The variable RINGYARD_CONF names folders of your own yamls (docs/schedulers.md).
-docs/metrics.md explains the columns of the tables.
-"""
-
+HYDRA_COMMANDS = {name: one["function"] for name, one in COMMANDS.items() if "arguments" not in one}
 
 _HELP = ("-h", "--help")
 
@@ -69,8 +34,9 @@ def _run(words: Sequence[str]) -> int:
     if len(words) > 1 and words[0] in _HELP:
         words = [words[1], "--help", *words[2:]]
     if not words or words[0] in _HELP:
-        lines = [fill(f"  {command:13}{description}", " " * 15) for command, description in COMMANDS.items()]
-        print(_USAGE.format(commands="\n".join(lines)), end="")
+        lines = [fill(f"  {name:13}{one['summary']}", " " * 15) for name, one in COMMANDS.items()]
+        usage = Path(__file__).with_name("usage.txt").read_text()
+        print(usage.format(commands="\n".join(lines)), end="")
         return 0 if words else BAD_INPUT
     command, *rest = words
     if {"-V", "--version"} & {*words}:
@@ -78,7 +44,7 @@ def _run(words: Sequence[str]) -> int:
 
         print(f"ringyard {ringyard.__version__}")
     elif command in HYDRA_COMMANDS:
-        run_hydra(command, COMMANDS[command], HYDRA_COMMANDS[command], rest)
+        run_hydra(command, COMMANDS[command]["summary"], HYDRA_COMMANDS[command], rest)
     elif command in COMMANDS:
         _run_parsed(command, rest)
     else:
@@ -91,22 +57,20 @@ def _run(words: Sequence[str]) -> int:
 
 
 def _run_parsed(command: str, words: Sequence[str]) -> None:
-    """Run a command without Hydra settings, as conf/commands.yaml describes it."""
-    import yaml
-
+    """Run a command without Hydra settings, as commands.yaml describes it."""
     from ringyard.checks import require
-    from ringyard.config_folder import config_folder
 
     os.getcwd()  # raises if the folder was removed, where libraries end the process
-    described = yaml.safe_load((config_folder() / "commands.yaml").read_text())[command]
+    described = COMMANDS[command]
     parser = Arguments(prog=f"ringyard {command}", description=described["description"])
     ranges: dict[str, Any] = {}
     for name, options in described["arguments"].items():
+        others = {key: value for key, value in options.items() if key != "range"}
         if "range" in options:
-            number: Any = Annotated[int, options.pop("range")]
+            number: Any = Annotated[int, options["range"]]
             ranges[name] = number if "default" in options else number | None
-            options["type"] = int
-        parser.add_argument(name, **options)
+            others["type"] = int
+        parser.add_argument(name, **others)
     given = vars(parser.parse_args(words))
     for name, annotation in ranges.items():
         require(name, given[name.strip("-").replace("-", "_")], annotation)

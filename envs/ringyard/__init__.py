@@ -11,21 +11,18 @@ __all__ = sorted([*_EXPORTS, "__version__"])
 
 def __getattr__(name: str) -> Any:
     """Import an export, `__version__` or a module of this package on first use."""
-    return _version() if name == "__version__" else _get(name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
-
-
-def _version() -> str:
-    """Return the version of the installed package, or `0+unknown` if it is only on the path."""
+    if name != "__version__":
+        return _get(name)
     from importlib.metadata import PackageNotFoundError, version
 
     try:
         return version("ringyard")
-    except PackageNotFoundError:
+    except PackageNotFoundError:  # it is only on the path
         return "0+unknown"
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 register_environments()

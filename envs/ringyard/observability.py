@@ -25,18 +25,14 @@ _DIMENSIONS: dict[Any, int] = {Records1: 1, Records2: 2, Records3: 3}
 _ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR"}
 
 
-def fields_read(function: Any, others: tuple[type[Record], ...], questions: str) -> frozenset[str]:
+@cache
+def fields_read(function: Hashable, others: tuple[type[Record], ...], questions: str) -> frozenset[str]:
     """Return the names of all fields read or written by a compiled function and the kernels it calls.
 
     They are attributes (`job.kind`) or constant texts (`job["kind"]`). Fields of `others` do not count where
     types show the record, as after `server = state.servers[b, s]`. Kernels of the module `questions` count as
     a field of their name and are not entered.
     """
-    return _fields_read(function, others, questions)
-
-
-@cache
-def _fields_read(function: Hashable, others: tuple[type[Record], ...], questions: str) -> frozenset[str]:
     names: set[str] = set()
     seen: set[Any] = set()
     todo: list[Any] = [function]
@@ -170,18 +166,7 @@ class Observability(Flag):
     SPEEDS = auto()  #: how fast jobs run with other allocations, as profiling would measure it
     FUTURE = auto()  #: what cannot be known in advance: cancellations, failures, noise, errors of predictions
     HISTORY = auto()  #: run times, users and virtual clusters of jobs that ended before the first arrival
-    #: all flags
-    EVERYTHING = (
-        SIZES
-        | ATTAINED_SERVICE
-        | DISTRIBUTION
-        | PREDICTIONS
-        | DURATIONS
-        | TRAINING_CURVES
-        | SPEEDS
-        | FUTURE
-        | HISTORY
-    )
+    EVERYTHING = 2 * HISTORY - 1  #: all flags
 
     def __str__(self) -> str:
         if self in (Observability.NOTHING, Observability.EVERYTHING):

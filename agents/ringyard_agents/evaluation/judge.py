@@ -36,7 +36,7 @@ _WALL_PER_CPU = 3  #: limit on wall time / limit on processor time, so that a bu
 def judge(file: str, environment: str, level_set: str, workloads: int, **limits: int) -> None:
     """Print one line of JSON: the score of the scheduler in a file, or its error, with exit code 1.
 
-    conf/commands.yaml describes the arguments.
+    commands.yaml describes the arguments.
     """
     names = ("score", "mean_jct", "reference", "reference_mean_jct")
     answer: dict[str, Any] = dict.fromkeys((*names, "observability", "capabilities", "error"))

@@ -137,7 +137,7 @@ def table_row(row: Row) -> dict[str, str]:
 def leaderboard(entries: Sequence[str], environment: str | None, rows: str, **options: Any) -> None:
     """Measure entries, write their rows into a folder, and compare all rows of the same workloads anew.
 
-    Bad input is an error before anything runs. conf/commands.yaml describes the arguments.
+    Bad input is an error before anything runs. commands.yaml describes the arguments.
     """
     folder, console = Path(rows).expanduser(), Console()
     before, workers = read_rows(folder), options.pop("workers")

@@ -11,12 +11,12 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from ringyard.bounds import LowerBounds, simulation_bounds
+from ringyard.bounds import simulation_bounds
 from ringyard.checks import shown
 from ringyard.errors import ConfigurationError
 from ringyard.rendering.frames import save_video
 from ringyard.rendering.history import ScheduleHistory, history_of
-from ringyard.sim.metrics import Metrics, job_times
+from ringyard.sim.metrics import job_times
 from ringyard_agents.config.compose import plain_groups, to_plain
 from ringyard_agents.evaluation.evaluate import run_to_end, sharing_notes
 from ringyard_agents.evaluation.results_frame import jobs_frame, write_frame
@@ -57,7 +57,16 @@ def simulate(config: DictConfig) -> float:
             write_frame(file, jobs)
         console = Console()
         title = f"{scheduler.name} (observability: {scheduler.total_observability})"
-        console.print(_metrics_table(title, metrics, bounds))
+        table = Table(title=title, show_header=False)
+        for name, value in metrics.as_dict().items():
+            unit = " (s)" if name.startswith(SECONDS) else ""
+            number = f"{value:,.3f}" if isinstance(value, float) else f"{value:,}"
+            table.add_row(name.replace("_", " ") + unit, number)
+        if metrics.blocking_rate == 0:  # the bound is that of all jobs
+            table.add_row(
+                "gap to bound (mean jct / lower bound)", f"{metrics.mean_jct / bounds.mean_jct:.3f}"
+            )
+        console.print(table)
         for note in sharing_notes(sim):
             print_note(console, note)
         print_line(console, f"jobs: {written}")
@@ -66,18 +75,6 @@ def simulate(config: DictConfig) -> float:
         for file in drawings.values():
             print_line(console, f"schedule: {file}")
         return metrics.mean_jct
-
-
-def _metrics_table(title: str, metrics: Metrics, bounds: LowerBounds) -> Table:
-    """Return every metric of a run, and its gap to the lower bound on the mean JCT of the same jobs."""
-    table = Table(title=title, show_header=False)
-    for name, value in metrics.as_dict().items():
-        unit = " (s)" if name.startswith(SECONDS) else ""
-        number = f"{value:,.3f}" if isinstance(value, float) else f"{value:,}"
-        table.add_row(name.replace("_", " ") + unit, number)
-    if metrics.blocking_rate == 0:  # the bound is that of all jobs
-        table.add_row("gap to bound (mean jct / lower bound)", f"{metrics.mean_jct / bounds.mean_jct:.3f}")
-    return table
 
 
 def _require_drawings(files: Mapping[str, Path]) -> None:

@@ -281,12 +281,6 @@ def load(
     if config is None:
         return load_agent(checkpoint, name, trust)
     agent = load_agent(checkpoint, name, trust, observation=config.observation, action=config.actions)
-    _require_interface(agent, config)
-    return agent
-
-
-def _require_interface(agent: AgentScheduler, config: EnvConfig) -> None:
-    """Raise a CheckpointError unless an agent has the observation and the actions of an environment."""
     own, theirs = (_describe_interface(one.observation, one.actions) for one in (agent, config))
     parts = [part for part in own if part in theirs and own[part] != theirs[part]]
     parts = parts[:1] if "actions" in parts else parts  # all else differs with them
@@ -297,6 +291,7 @@ def _require_interface(agent: AgentScheduler, config: EnvConfig) -> None:
             " with the action, the observation and the cluster of its training"
         )
     agent.require_spaces(config.cluster, config.actions)
+    return agent
 
 
 def _describe_interface(observation: Observation, actions: ActionKind) -> dict[str, str]:

@@ -172,15 +172,6 @@ class EvolutionStrategies:
                 mean.data.lerp_(newest.data, 1.0 - self.ema_decay)
             callback(scalars | {"train/learning_rate": group["lr"]})
 
-    def _penalized(self, label: str, episodes: EpisodeBatch) -> EpisodeBatch:
-        """Return finished episodes of an environment, with the penalty of the constraint, if there is one."""
-        if self.constraint is None:
-            return episodes
-        batch = self._runners[label].batch
-        sums = np.array([np.abs(episodes.returns).sum(), batch.num_clusters])
-        total, count = self.hardware.process_group.sum_values(sums)
-        return self.constraint.penalize(label, episodes, batch, total / count)
-
     def _round(self) -> dict[str, float]:
         num_pairs = self.workloads_per_round * self.group_size // 2
         size = sum(one.numel() for one in self._network.parameters())
@@ -191,7 +182,11 @@ class EvolutionStrategies:
         episodes = dict[str, EpisodeBatch]()
         for i, (label, runner) in enumerate(self._runners.items()):
             played = runner.run_episodes(self._draw_workloads(i, runner.config), networks)
-            episodes[label] = self._penalized(label, played)
+            if self.constraint is not None:
+                sums = np.array([np.abs(played.returns).sum(), runner.batch.num_clusters])
+                total, count = self.hardware.process_group.sum_values(sums)
+                played = self.constraint.penalize(label, played, runner.batch, total / count)
+            episodes[label] = played
         returns = [one.returns.reshape(-1, self.group_size) for one in episodes.values()]
         # from -0.5 (worst of its group) to 0.5; ties share a rank
         ranks = [(rankdata(one, axis=1) - 1) / (self.group_size - 1) - 0.5 for one in returns]

@@ -33,15 +33,11 @@ _REQUIRED = [*_ITEMS, *_MASKS]
 _SUPPORTED = [*itertools.chain(*_ITEMS.values()), *_MASKS]
 
 
-class IdentityExtractor(BaseFeaturesExtractor):
+class IdentityExtractor(BaseFeaturesExtractor, nn.Identity):
     """Features extractor that passes the blocks of an observation on unchanged."""
 
     def __init__(self, observation_space: spaces.Space[Any]) -> None:
         super().__init__(observation_space, features_dim=1)
-
-    def forward(self, observations: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return the `observations`."""
-        return observations
 
 
 #: arguments of a policy of Stable-Baselines3 with a network that reads blocks and keeps its initial weights

@@ -126,7 +126,17 @@ class TrainingRun:
         self._saved_at = time.monotonic()
         begin = self.learner.decisions if self.resumed else None
         self._scalars = _ScalarLog(self.folder / "tensorboard", begin)
-        _write_start(self._scalars.events, self.folder, self.evaluation.metric)
+        events, metric = self._scalars.events, self.evaluation.metric
+        events.add_text("run", record_text(self.folder))
+        charts = {  # of the page CUSTOM SCALARS
+            f"{metric} of the agent and of the baselines, by decisions": [
+                f"^eval/{metric}$",
+                "^baselines/.*$",
+            ],
+            f"{metric} of the agent / that of a baseline, by decisions": [f"^eval/{metric}_ratio_to_.*$"],
+        }
+        layout = {title: ["Multiline", tags] for title, tags in charts.items()}
+        events.add_custom_scalars({"evaluation": layout})
         self._copy_state()
         for callback in self.callbacks:
             callback.on_training_start(self)
@@ -210,17 +220,6 @@ class TrainingRun:
         self._scalars.events.close()
         for callback in self.callbacks:
             callback.on_training_end()
-
-
-def _write_start(writer: SummaryWriter, folder: Path, metric: str) -> None:
-    """Write the command and its environment as text, and the charts of the page CUSTOM SCALARS."""
-    writer.add_text("run", record_text(folder))
-    charts = {
-        f"{metric} of the agent and of the baselines, by decisions": [f"^eval/{metric}$", "^baselines/.*$"],
-        f"{metric} of the agent / that of a baseline, by decisions": [f"^eval/{metric}_ratio_to_.*$"],
-    }
-    layout = {title: ["Multiline", tags] for title, tags in charts.items()}
-    writer.add_custom_scalars({"evaluation": layout})
 
 
 def _write_hyperparameters(writer: SummaryWriter, overrides: Sequence[str]) -> None:

@@ -67,12 +67,6 @@ def load_study(sweeper: DictConfig, space: Collection[str]) -> Any:
     return study
 
 
-def is_stored_in(sweeper: DictConfig, folder: Path) -> bool:
-    """Return whether the study of a sweep is a file in a folder."""
-    file = Path(str(sweeper.get("storage")).removeprefix(_SQLITE))
-    return file.resolve().parent == folder.resolve()
-
-
 def queue_trials_again(study: Any, numbers: Collection[int]) -> None:
     """Make a study ask for its unfinished trials again, with the parameters that they have."""
     from optuna.trial import TrialState
@@ -190,7 +184,8 @@ def plan_sweep(command: str, words: Sequence[str], config_dir: str | None = None
         )
     local = str(config.hydra.launcher._target_).endswith(_LOCAL_LAUNCHERS)
     planned = Sweep(folder, continues, local)
-    own = stored and is_stored_in(sweeper, folder)
+    file = Path(str(sweeper.get("storage")).removeprefix(_SQLITE)).resolve()
+    own = stored and file.parent == folder.resolve()  # the study is a file of this sweep
     searched = {one.get_key_element() for one in _search_space(words, sweeper)}
     study = load_study(sweeper, searched) if stored and (continues or not own) else None
     if study is None:

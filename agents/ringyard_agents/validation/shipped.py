@@ -211,22 +211,6 @@ class PredictedSet(MeasuredRows):
         return {str(why): int(count) for why, count in self.rows.reason.value_counts().items() if why}
 
 
-def _predict_set(measured: MeasuredRows, overrides: Sequence[str], links: Mapping[str, str]) -> PredictedSet:
-    rows = measured.rows.assign(**links)
-    for column in ("network", "interconnect"):
-        there = config_files(column)
-        for name in sorted(set(rows[column]) - {""} - set(there)):
-            raise ConfigurationError(
-                f"{measured.name}: {column} {shown(name)} is no file of conf/{column}; expected one of"
-                f" {', '.join(there)}, or --{column} NAME for all rows"
-            )
-    predicted, reasons = predict_rows(rows, [*overrides, *measured.about.overrides])
-    seconds = rows.seconds.fillna(rows.restart_seconds)
-    error = (predicted - seconds).abs() / seconds
-    rows = rows.assign(predicted=predicted, reason=reasons, error=error)
-    return PredictedSet(measured.name, measured.about, rows)
-
-
 def predict_sets(
     found: Sequence[MeasuredRows], overrides: Sequence[str], links: Mapping[str, str]
 ) -> list[PredictedSet]:
@@ -234,7 +218,22 @@ def predict_sets(
 
     `links` are {"network" or "interconnect": name for all rows}.
     """
-    return [_predict_set(one, overrides, links) for one in found]
+    sets = []
+    for measured in found:
+        rows = measured.rows.assign(**links)
+        for column in ("network", "interconnect"):
+            there = config_files(column)
+            for name in sorted(set(rows[column]) - {""} - set(there)):
+                raise ConfigurationError(
+                    f"{measured.name}: {column} {shown(name)} is no file of conf/{column}; expected one of"
+                    f" {', '.join(there)}, or --{column} NAME for all rows"
+                )
+        predicted, reasons = predict_rows(rows, [*overrides, *measured.about.overrides])
+        seconds = rows.seconds.fillna(rows.restart_seconds)
+        error = (predicted - seconds).abs() / seconds
+        rows = rows.assign(predicted=predicted, reason=reasons, error=error)
+        sets.append(PredictedSet(measured.name, measured.about, rows))
+    return sets
 
 
 ERROR_HEADER = ("set", "mean", "median", "worst", "points", "left out", "aim", "fitted to it")
@@ -273,10 +272,6 @@ def print_markdown_rows(title: str, header: Sequence[str], rows: Sequence[Sequen
     Console().print(table)
 
 
-def _print_note(note: str) -> None:
-    Console().print(note, highlight=False, markup=False)
-
-
 def print_errors(sets: Sequence[PredictedSet]) -> None:
     """Print the errors of each set, then a line for each reason why rows have no prediction."""
     brief = [[*row[:-2], row[-2].partition(": ")[2]] for row in error_rows(sets)]
@@ -284,7 +279,7 @@ def print_errors(sets: Sequence[PredictedSet]) -> None:
     for one in sets:
         for why, count in one.left_out.items():
             text = why if len(why) <= _LONGEST_REASON else f"{why[:_LONGEST_REASON]}..."
-            _print_note(f"{one.name}: {count} left out: {text}")
+            Console().print(f"{one.name}: {count} left out: {text}", highlight=False, markup=False)
 
 
 def check_config_names(performance: str, links: Mapping[str, str]) -> None:

@@ -77,7 +77,9 @@ class Gandiva(Scheduler):
         allocations += start_cpu_jobs(view, plan, self.placement)
         begun = set(view.running.tolist())
         waiting = [job for job in self._by_slices(jobs) if job not in begun]
-        waiting = self._start(plan, waiting, allocations)
+        started = plan.start(self.placement, waiting)
+        allocations += started
+        waiting = [job for job in waiting if job not in {one.job for one in started}]
         if rotate and waiting and view.cluster.jobs_per_gpu > 1:
             packed = self._pack(view, plan, waiting, [job for job in jobs.tolist() if job in running])
             allocations += packed
@@ -89,7 +91,7 @@ class Gandiva(Scheduler):
             over = [job for job in sorted(running) if job in set(unpaired) - keep]
             guests = [guest for guest, host in self._partner.items() if host in over and guest in running]
             allocations += self._preempt(plan, [*over, *sorted(guests)], running)
-            self._start(plan, waiting, allocations)
+            allocations += plan.start(self.placement, waiting)
         elif rotate and self.migrate:
             allocations += self._migrate_one(view, plan, running)
         return work_conserving(view, plan, self.placement, self._by_slices(jobs), allocations)
@@ -99,17 +101,6 @@ class Gandiva(Scheduler):
             self._partner.pop(job, None)
             running.discard(job)
         return plan.preempt(jobs)
-
-    def _start(self, plan: PlacementPlan, waiting: Sequence[int], allocations: list[Allocation]) -> list[int]:
-        """Start the jobs that find GPUs and return the others."""
-        left = []
-        for job in waiting:
-            found = plan.place(self.placement, job)
-            if found is not None:
-                allocations.append(found)
-            else:
-                left.append(job)
-        return left
 
     def _by_slices(self, jobs: NDArray[np.int64]) -> list[int]:
         """Return the jobs by the slices that they have had, then by submission."""

@@ -134,7 +134,12 @@ class OrderedScheduler(Scheduler):
         rows = view.waiting
         rows = rows[np.lexsort((rows, self._priority[rows]))]
         if self.reserve_unplaced:
-            return self._decide_reserving(view, rows)
+            left, demands, tried = view.num_free_gpus, view.column("num_gpus"), []
+            for job in rows.tolist():
+                if demands[job] <= left:
+                    left -= demands[job]
+                    tried.append(job)
+            rows = np.array(tried, np.int32)
         plan = PlacementPlan(view)
         if not self.strict:
             return plan.start(self.placement, rows)
@@ -144,19 +149,6 @@ class OrderedScheduler(Scheduler):
             if allocation is None:
                 break
             allocations.append(allocation)
-        return allocations
-
-    def _decide_reserving(self, view: SchedulingView, rows: NDArray[np.int32]) -> Sequence[Allocation]:
-        plan = PlacementPlan(view)
-        left = view.num_free_gpus
-        demands = view.column("num_gpus")
-        allocations = []
-        for job in rows.tolist():
-            if demands[job] <= left:
-                left -= demands[job]
-                allocation = plan.place(self.placement, job)
-                if allocation is not None:
-                    allocations.append(allocation)
         return allocations
 
     def run_compiled(self, sim: Simulator) -> None:

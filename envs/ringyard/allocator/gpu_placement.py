@@ -147,32 +147,6 @@ def _place_on_several_servers(
     return count
 
 
-@linked_kernel
-def _find_place(state: State, b: int, j: int, shape: Shape, plan: AllocationPlan, physics: Physics) -> bool:
-    """Run job `j` in `shape` on one server, or whole ones, where others make room; return whether it runs."""
-    out = plan.out[b]
-    num_held = detach(state, b, j)  # its own GPUs count as free
-    set_shape(state.jobs[b, j], shape)
-    s = _best_server(state, b, j, shape.num_gpus, plan)
-    reattach(state, b, j, num_held)
-    if s < 0:
-        s = _server_by_migration(state, b, j, shape.num_gpus, plan)
-    count = 0
-    if s < 0:
-        count = _place_on_several_servers(state, b, j, shape, plan, physics)
-    elif reclaim_gpus(state, b, j, s, shape.num_gpus, shape, plan, physics):
-        num_held = detach(state, b, j)
-        set_shape(state.jobs[b, j], shape)
-        count = take_free_gpus(state, b, j, s, shape.num_gpus, out, 0)
-        free = free_per_worker(state, b, s, shape)
-        reattach(state, b, j, num_held)
-        shape = with_saturating_resources(state, b, j, shape, s, free, physics)
-    if count != shape.num_gpus or find_shortfall(state, b, j, shape, out).cause != FITS:
-        return False
-    place_job(state, b, j, shape, out, plan, physics)
-    return True
-
-
 @kernel
 def _choose_kept_gpus(state: State, b: int, j: int, wanted: int, plan: AllocationPlan) -> bool:
     """Put GPUs that a shrinking job keeps first in `plan.out`; return if they need no further servers."""
@@ -232,4 +206,24 @@ def place_target(state: State, b: int, j: int, plan: AllocationPlan, physics: Ph
     if plan.last_change[b, j] == plan.counts[b, DECISIONS] and job.status == JobStatus.RUNNING:
         return False
     shape = with_least_resources(state, b, shape_with_gpus(state, b, j, target, plan))
-    return _find_place(state, b, j, shape, plan, physics)
+    out = plan.out[b]
+    num_held = detach(state, b, j)  # its own GPUs count as free
+    set_shape(state.jobs[b, j], shape)
+    s = _best_server(state, b, j, shape.num_gpus, plan)
+    reattach(state, b, j, num_held)
+    if s < 0:
+        s = _server_by_migration(state, b, j, shape.num_gpus, plan)
+    count = 0
+    if s < 0:
+        count = _place_on_several_servers(state, b, j, shape, plan, physics)
+    elif reclaim_gpus(state, b, j, s, shape.num_gpus, shape, plan, physics):
+        num_held = detach(state, b, j)
+        set_shape(state.jobs[b, j], shape)
+        count = take_free_gpus(state, b, j, s, shape.num_gpus, out, 0)
+        free = free_per_worker(state, b, s, shape)
+        reattach(state, b, j, num_held)
+        shape = with_saturating_resources(state, b, j, shape, s, free, physics)
+    if count != shape.num_gpus or find_shortfall(state, b, j, shape, out).cause != FITS:
+        return False
+    place_job(state, b, j, shape, out, plan, physics)
+    return True

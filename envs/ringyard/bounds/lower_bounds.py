@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from ringyard.bounds.lagrangian import total_jct_bound
 from ringyard.bounds.options import JobOptions, job_options
-from ringyard.cluster import Cluster
 from ringyard.sim.metrics import Window, measured_rows
 from ringyard.sim.simulator import Simulator
 
@@ -91,13 +90,6 @@ def isolated_bounds(
     return seconds, np.where(np.isfinite(departure), 0.0, options.least(options.gpus / options.rate))
 
 
-def _capacity_of(cluster: Cluster) -> NDArray[np.float64]:
-    """[types + 1] GPUs of each type, then CPU cores (0 if the cluster does not count them)."""
-    kinds = cluster.distinct_gpu_types
-    columns = [kinds.index(kind) for kind in cluster.gpu_types] or [0] * cluster.num_servers
-    return np.append(np.bincount(columns, cluster.gpus_per_server), float(sum(cluster.cores_per_server)))
-
-
 def simulation_bounds(sim: Simulator, measured: Window = (0.0, 1.0)) -> LowerBounds:
     """Return lower bounds for the jobs of a simulation.
 
@@ -118,7 +110,11 @@ def simulation_bounds(sim: Simulator, measured: Window = (0.0, 1.0)) -> LowerBou
     kept = rows[required[rows]]
     means = (0.0, 0.0, 0.0)
     if len(kept):
-        leaves, capacity = _departure_seconds(sim)[kept], _capacity_of(sim.cluster)
+        cluster, leaves = sim.cluster, _departure_seconds(sim)[kept]
+        kinds = cluster.distinct_gpu_types
+        columns = [kinds.index(kind) for kind in cluster.gpu_types] or [0] * cluster.num_servers
+        # [types + 1] GPUs of each type, then CPU cores (0 if the cluster does not count them)
+        capacity = np.append(np.bincount(columns, cluster.gpus_per_server), sum(cluster.cores_per_server))
         total = total_jct_bound(submit[kept], leaves, options.rows(kept), capacity)
         means = (float(seconds[kept].mean()), _srpt_mean(submit[kept], work[kept]), total / len(kept))
     isolated, pooled, dual = (_mean_with_blocking(mean, required[rows], seconds[rows]) for mean in means)

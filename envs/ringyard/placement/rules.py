@@ -252,8 +252,14 @@ def max_gpus_on_one_server(state: State, b: int, j: int) -> int:
 
 
 @kernel
-def _whole_servers(state: State, b: int, j: int, wanted: int, largest: int, out: Int32Vector) -> int:
-    """Write GPUs of wholly free servers, lowest first, and of one more for a remainder below `largest`."""
+def consolidate_gpus(state: State, b: int, j: int, wanted: int, out: Int32Vector) -> int:
+    """`pack_gpus` by rule `consolidate`: `wanted` GPUs for job `j` of cluster `b` in `state`, to `out`."""
+    s = _tightest_server(state, b, j, wanted)
+    if s >= 0:
+        return take_free_gpus(state, b, j, s, wanted, out, 0)
+    largest = max_gpus_on_one_server(state, b, j)
+    if wanted <= largest:
+        return 0
     used = state.server_scratch[b]
     used[:] = 0
     count = 0
@@ -271,18 +277,6 @@ def _whole_servers(state: State, b: int, j: int, wanted: int, largest: int, out:
     if best < 0 or available_gpus(state, b, j, best) < wanted - count:
         return 0
     return take_free_gpus(state, b, j, best, wanted - count, out, count)
-
-
-@kernel
-def consolidate_gpus(state: State, b: int, j: int, wanted: int, out: Int32Vector) -> int:
-    """`pack_gpus` by rule `consolidate`: `wanted` GPUs for job `j` of cluster `b` in `state`, to `out`."""
-    s = _tightest_server(state, b, j, wanted)
-    if s >= 0:
-        return take_free_gpus(state, b, j, s, wanted, out, 0)
-    largest = max_gpus_on_one_server(state, b, j)
-    if wanted <= largest:
-        return 0
-    return _whole_servers(state, b, j, wanted, largest, out)
 
 
 @implements(FindGpus)
