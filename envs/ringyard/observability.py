@@ -166,7 +166,8 @@ class Observability(Flag):
     SPEEDS = auto()  #: how fast jobs run with other allocations, as profiling would measure it
     FUTURE = auto()  #: what cannot be known in advance: cancellations, failures, noise, errors of predictions
     HISTORY = auto()  #: run times, users and virtual clusters of jobs that ended before the first arrival
-    EVERYTHING = 2 * HISTORY - 1  #: all flags
+    #: all flags
+    EVERYTHING = 2 * HISTORY - 1  # type: ignore[operator]
 
     def __str__(self) -> str:
         if self in (Observability.NOTHING, Observability.EVERYTHING):

@@ -1,8 +1,7 @@
 """`ClusterBatch`: B clusters in one set of arrays, stepped by one compiled call, below all environments."""
 
-import functools
-from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any, Self
 
 import gymnasium
@@ -34,12 +33,6 @@ class ResetNeededError(EpisodeError, gymnasium.error.ResetNeeded):
 
 class ClosedError(EpisodeError, gymnasium.error.ClosedEnvironmentError):
     """A call of `step` or `reset` after `close`."""
-
-
-@functools.cache
-def _compiled_functions() -> tuple[Callable[..., int], Callable[..., bool]]:
-    """Return `step` and `all_valid` without checks of argument types, which this module guarantees."""
-    return entry_point(step), entry_point(all_valid)
 
 
 def _create_driver(config: EnvConfig) -> DiscreteDriver | AllocatorDriver:
@@ -200,7 +193,7 @@ class ClusterBatch:
         numbers, scores = self._kernel_actions(actions)
         clusters, least = np.ascontiguousarray(clusters, np.int64), self._driver.min_per_thread
         given = (phase, numbers, scores, self.workload_cache.rows, self._workload_rows, self._step_config)
-        run = functools.partial(_compiled_functions()[0], self.state, self.episode, self._out, *given)
+        run = partial(entry_point(step), self.state, self.episode, self._out, *given)
         one_part = len(clusters) < 2 * least
         if run(clusters) if one_part else sum(run_in_parts(run, clusters, self.num_threads, least)):
             b = int(np.flatnonzero(self._out.ends == STALLED)[0])
@@ -259,7 +252,7 @@ class ClusterBatch:
     def all_valid(self, actions: NDArray[Any], clusters: NDArray[np.int64]) -> bool:
         """Return whether `clusters` are in an episode and their `actions` [B, ...] are valid."""
         numbers, scores = self._kernel_actions(actions)
-        return _compiled_functions()[1](self._out, np.ascontiguousarray(clusters, np.int64), numbers, scores)
+        return entry_point(all_valid)(self._out, np.ascontiguousarray(clusters, np.int64), numbers, scores)
 
     def replace_invalid(self, actions: NDArray[Any], clusters: NDArray[np.int64]) -> None:
         """Replace masked actions in place, as `Actions.on_invalid` says. `replaced` tells which.

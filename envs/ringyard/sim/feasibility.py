@@ -193,8 +193,8 @@ def requested_shape(state: State, b: int, request: Request) -> Shape:
 
 
 @kernel
-def _problem_of_shape(job: Job, shape: Shape) -> int:
-    """Return what is wrong with a shape on any places, FITS if nothing is."""
+def _problem_of_request(state: State, b: int, request: Request, job: Job, shape: Shape) -> int:
+    """Return what is wrong with a request for `job` to have `shape`, whatever its places hold, or FITS."""
     cpu_only, has_servers = job.kind == JobKind.CPU_ONLY, job.kind == JobKind.PARAMETER_SERVER
     cores, server_cores = shape.cores_per_worker, shape.cores_per_server_task
     if not job.min_batch <= shape.batch_size <= job.max_batch:
@@ -213,18 +213,19 @@ def _problem_of_shape(job: Job, shape: Shape) -> int:
         return NO_SERVERS
     if shape.plan != FASTEST and job.plan_model < 0:
         return NO_PLANS
-    return FITS
-
-
-@kernel
-def _uncounted(state: State, b: int, job: Job, shape: Shape) -> int:
-    """Return a resource that the shape names and the cluster does not count, or -1."""
     for r in range(NUM_RESOURCES):
-        tasks = shape.cores_per_server_task if r == CORES else 0
         if _CAN_CHANGE[r] and total_on(state.servers[b, 0], r) >= _UNCOUNTED[r]:
-            if amount_per_worker(job, shape, r) + tasks > 0:
-                return to_int(r)
-    return -1
+            if amount_per_worker(job, shape, r) + (server_cores if r == CORES else 0) > 0:
+                return to_int(FIRST_UNCOUNTED + r)
+    if not cpu_only and request.server >= 0:
+        return NO_SERVER_NEEDED
+    if not cpu_only:
+        return FITS if job.min_gpus <= shape.num_gpus <= job.max_gpus else NUM_GPUS
+    if shape.num_gpus > 0:
+        return NO_GPUS_NEEDED
+    if not 0 <= request.server < state.servers.shape[1]:
+        return NO_SERVER
+    return FITS if state.servers[b, request.server].up != 0 else SERVER_DOWN
 
 
 @kernel
@@ -263,28 +264,13 @@ def find_problem(state: State, b: int, request: Request) -> Shortfall:
     if kind == PREEMPT:
         return Shortfall(NOT_RUNNING if waits else FITS, 0, 0, 0)
     shape = requested_shape(state, b, request)
-    cause = _problem_of_shape(job, shape)
-    uncounted = _uncounted(state, b, job, shape)
-    if cause == FITS and uncounted >= 0:
-        cause = FIRST_UNCOUNTED + uncounted
-    elif cause == FITS and job.kind != JobKind.CPU_ONLY:
-        if request.server >= 0:
-            cause = NO_SERVER_NEEDED
-        elif not job.min_gpus <= shape.num_gpus <= job.max_gpus:
-            cause = NUM_GPUS
-        else:
-            found = _problem_of_gpus(state, b, j, places)
-            if found.cause != FITS:
-                return found
-    elif cause == FITS:
-        if shape.num_gpus > 0:
-            cause = NO_GPUS_NEEDED
-        elif not 0 <= request.server < state.servers.shape[1]:
-            cause = NO_SERVER
-        elif state.servers[b, request.server].up == 0:
-            cause = SERVER_DOWN
+    cause = _problem_of_request(state, b, request, job, shape)
     if cause != FITS:
-        return Shortfall(to_int(cause), 0, 0, 0)
+        return Shortfall(cause, 0, 0, 0)
+    if job.kind != JobKind.CPU_ONLY:
+        found = _problem_of_gpus(state, b, j, places)
+        if found.cause != FITS:
+            return found
     return find_shortfall(state, b, j, shape, places)
 
 

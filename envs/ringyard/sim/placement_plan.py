@@ -46,11 +46,6 @@ def _release(state: State, b: int, j: int) -> None:
     set_asked_shape(job)
 
 
-@kernel
-def _reset_shape(state: State, b: int, j: int) -> None:
-    set_asked_shape(state.jobs[b, j])
-
-
 @linked_kernel
 def _reallocate(state: State, b: int, request: Request) -> bool:
     """Let the job of a request hold that in place of what it holds. False: there is no room for it."""
@@ -281,7 +276,7 @@ class PlacementPlan(Occupancy):
         self._raise_if_held(allocation.job)
         self._last_placed = None
         self._changed.add(allocation.job)
-        _reset_shape(self._state, self._b, allocation.job)
+        entry_point(_release)(self._state, self._b, allocation.job)
         return self._try(allocation)
 
     def _try(self, allocation: Allocation) -> bool:
