@@ -18,6 +18,8 @@ from ringyard.profiles import profile_values
 from ringyard.state.random_numbers import normal_at, uniform_at
 from ringyard.state.records import LossCurve
 
+Numbers = NDArray[np.float64]
+
 EPOCHS: Final = 100  #: number of validations of a job, evenly spread over its iterations (assumption)
 
 #: log-normal spread of metric_half among jobs of a model, so that no curve is known in advance (assumption)
@@ -29,9 +31,7 @@ CURVE_STREAM: Final = 1 << 41  #: first random stream of the curves, apart from 
 DEFAULT_HALF: Final = 0.2
 
 
-def hyperbola(
-    done: NDArray[np.float64], start: NDArray[np.float64], end: NDArray[np.float64], half: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def hyperbola(done: Numbers, start: Numbers, end: Numbers, half: Numbers) -> Numbers:
     """Return start + (end - start) x done (1 + half) / (done + half): `start` at 0, `end` at 1.
 
     Arrays are [...]. A smaller `half`, above 0, makes the beginning steeper.
@@ -102,9 +102,7 @@ def _write_falls(
             falls[i] += noise[i] * normal_at(seed, stream, 1 + epoch)
 
 
-def _falls(
-    column: Callable[[str], NDArray[Any]], epochs: NDArray[np.int64], seed: int
-) -> NDArray[np.float64]:
+def _falls(column: Callable[[str], NDArray[Any]], epochs: NDArray[np.int64], seed: int) -> Numbers:
     """Return the shares of their fall that losses have made [jobs] after `epochs` [jobs]."""
     known = profile_values("metric_half")[column("model")]
     falls = np.where(np.isnan(known), DEFAULT_HALF, known)
@@ -113,9 +111,7 @@ def _falls(
     return falls
 
 
-def validation_metric(
-    column: Callable[[str], NDArray[Any]], epochs: NDArray[np.int64], seed: int
-) -> NDArray[np.float64]:
+def validation_metric(column: Callable[[str], NDArray[Any]], epochs: NDArray[np.int64], seed: int) -> Numbers:
     """Return the metric [jobs] at one of `EPOCHS` validations, NaN before the first or without a curve.
 
     Equal seeds of the simulation give equal curves. Their steepness and noise depend on the row of the job.
@@ -130,9 +126,7 @@ def validation_metric(
     return np.where(epochs > 0, start + (end - start) * _falls(column, epochs, seed), np.nan)
 
 
-def training_loss(
-    column: Callable[[str], NDArray[Any]], epochs: NDArray[np.int64], seed: int
-) -> NDArray[np.float64]:
+def training_loss(column: Callable[[str], NDArray[Any]], epochs: NDArray[np.int64], seed: int) -> Numbers:
     """Return the normalised loss [jobs] after some epochs: 1 before training, about 0 at its target.
 
     `column`, `epochs` and `seed` are those of `validation_metric`.

@@ -134,6 +134,35 @@ def test_a_population_scores_as_its_members_do(kind):
         assert np.allclose(scores[i, seen.present[i]], alone[0].numpy()[seen.present[i]], atol=1e-4)
 
 
+class Scaled(ScoreNetwork):
+    """A user's network, with a parameter that no layer has."""
+
+    def __init__(self, *features, **options):
+        super().__init__(*features, **options)
+        self.scale = torch.nn.Parameter(torch.ones(()))
+
+    def forward(self, *inputs):
+        return self.scale * super().forward(*inputs)
+
+
+def test_a_population_may_have_networks_of_its_own():
+    rng = np.random.default_rng(0)
+    seen, clusters = random_seen(rng, [4, 7], 7), np.arange(2)
+    observations = {"jobs": seen.jobs.reshape(2, -1), "cluster": seen.cluster}
+    own, plain = Scaled(5, 3), ScoreNetwork(5, 3)
+    count = sum(one.numel() for one in plain.parameters())
+    changes = torch.as_tensor(rng.standard_normal((2, count), np.float32))
+    torch.nn.utils.vector_to_parameters(torch.zeros(count), plain.parameters())
+    torch.nn.utils.vector_to_parameters(torch.cat((torch.ones(1), torch.zeros(count))), own.parameters())
+    scaled = torch.cat((torch.tensor([[1.0], [0.0]]), changes), 1)
+    scores = [
+        PerturbedNetworks(*one)(observations, seen.present, clusters)
+        for one in ((own, scaled), (plain, changes))
+    ]
+    assert np.allclose(scores[0][1], scores[1][1], atol=1e-6)
+    assert np.allclose(scores[0][0], np.clip(2.0 * scores[1][0], -1.0, 1.0), atol=1e-2)
+
+
 def learners():
     small = {"workloads_per_round": 2, "group_size": 4, "learning_rate": 0.1}
     return {

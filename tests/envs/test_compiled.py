@@ -209,6 +209,13 @@ def test_what_cannot_be_packed_is_an_error_in_python():
         flags(wrong)
 
 
+def test_an_entry_point_takes_no_bundle_of_another_class():
+    made = world()
+    assert entry_point(flags)(made) == flags(made)
+    with pytest.raises(AttributeError, match="Rule has no field"):
+        entry_point(flags)(made.rules[0])
+
+
 def test_an_annotation_that_kernels_do_not_know_is_named():
     with pytest.raises(TypeError, match=r"kernels know no .*dict"):
 

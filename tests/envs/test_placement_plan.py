@@ -189,6 +189,24 @@ def test_only_rows_of_jobs_start(jobs):
         PlacementPlan(sim.view()).start(pack(), jobs)
 
 
+@pytest.mark.parametrize("wrong", [None, "pack", pack, ADMIT_ALL])
+def test_only_rules_place_and_only_filters_admit(wrong):
+    """Compiled code is entered without a look at types: anything else would crash."""
+    sim = Simulator(
+        Cluster.homogeneous(1, 4), random_jobs(np.random.default_rng(1), 6, 4), ten_gigabit_rings()
+    )
+    sim.advance()
+    plan = PlacementPlan(sim.view())
+    for call in (plan.place, plan.migrate, lambda rule, job: plan.start(rule, [job])):
+        with pytest.raises(PlacementError, match="expected a PlacementRule"):
+            call(wrong, 0)
+    with pytest.raises(PlacementError, match="expected an AdmissionFilter"):
+        plan.start(pack(), [0], pack() if wrong is pack else wrong if wrong is not ADMIT_ALL else "all")
+    for job in (-1, 6):
+        with pytest.raises(PlacementError, match=f"there is no job {job}; expected a row in 0..5"):
+            sim.view().gpus_of(job)
+
+
 def test_a_job_that_holds_something_does_not_start_again():
     jobs = JobTable.from_columns([0.0] * 3, [1, 1, 1], [60.0] * 3)
     sim = Simulator(Cluster.homogeneous(1, 4), jobs, ten_gigabit_rings())

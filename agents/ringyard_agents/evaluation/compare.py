@@ -149,16 +149,13 @@ def _plan_comparison(
     labels, refused = selection.supported_schedulers(configs, environment, seed)
     if refused and not request.wants_all:
         raise SchedulerError("; ".join(f"{label}: {reason}" for label, reason in refused.items()))
-    environments = [
-        selection.workload_environment(environment, seed, workload) for workload in range(request.seeds)
-    ]
+    environments = [selection.workload_environment(environment, seed, one) for one in range(request.seeds)]
     runs = [(label, number, one) for number, one in enumerate(environments) for label in labels]
     window = request.measured_jobs
     tasks = [EvaluationTask(label, configs[label], one, number, seed, window) for label, number, one in runs]
     supported = {label: entries[label] for label in labels}
-    notes = _untuned_note(supported, tuned) + texts.equal_workload_notes(
-        evaluate.check_tasks(tasks), request.seeds
-    )
+    different = evaluate.check_tasks(tasks)
+    notes = _untuned_note(supported, tuned) + texts.equal_workload_notes(different, request.seeds)
     notes += [] if tuned_name is None else tuned_configs.environment_mismatch_notes(tuned_name, environment)
     notes += training_range_notes(supported, environment)
     notes += evaluate.sharing_notes(evaluate.make_simulator(environments[0], 0, seed, None))

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.stats import rankdata
-from torch.func import functional_call
+from torch.func import functional_call, vmap
 
 from ringyard.checks import Positive, PositiveInt, checked
 from ringyard.errors import ConfigurationError
@@ -42,7 +42,12 @@ class PerturbedNetworks:
         parts = _split_by_parameter(network, perturbations)
         self._all = self._weights = {name: centre[name] + part for name, part in parts.items()}
         self._clusters: Ids = np.arange(len(perturbations))  # of `_weights`
-        self._network, self._device = network, perturbations.device
+        self._device = perturbations.device
+
+        def scores(weights: dict[str, torch.Tensor], *inputs: torch.Tensor) -> Any:
+            return functional_call(network, weights, inputs, tie_weights=False)
+
+        self._scores = scores if type(network) is ScoreNetwork else vmap(scores)
 
     def __call__(self, observations: Any, masks: Masks, clusters: Ids) -> Floats:
         """Return actions of some clusters, see `EpisodeRunner.continue_episodes`."""
@@ -52,8 +57,7 @@ class PerturbedNetworks:
             self._clusters = clusters
         jobs, present, cluster = (to_device(self._device, part) for part in inputs)
         with torch.no_grad():
-            given = jobs, present.float(), cluster
-            scores = functional_call(self._network, self._weights, given, tie_weights=False)
+            scores = self._scores(self._weights, jobs, present.float(), cluster)
         return score_networks.scores_to_action(scores.cpu().numpy(), inputs, masks.shape[1])
 
 

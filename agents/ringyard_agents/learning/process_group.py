@@ -79,7 +79,7 @@ class ProcessGroup:
         return values[0]
 
     def sum_values(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return [n], the sums over processes of [n] values."""
+        """Return the sums over processes of each of the values, an array of their shape."""
         return np.asarray(self.sum_tensor(torch.as_tensor(values).clone()).numpy())
 
     def sum_gradients(self, parameters: list[torch.nn.Parameter]) -> None:

@@ -79,7 +79,8 @@ class Gandiva(Scheduler):
         waiting = [job for job in self._by_slices(jobs) if job not in begun]
         started = plan.start(self.placement, waiting)
         allocations += started
-        waiting = [job for job in waiting if job not in {one.job for one in started}]
+        now_running = {one.job for one in started}
+        waiting = [job for job in waiting if job not in now_running]
         if rotate and waiting and view.cluster.jobs_per_gpu > 1:
             packed = self._pack(view, plan, waiting, [job for job in jobs.tolist() if job in running])
             allocations += packed

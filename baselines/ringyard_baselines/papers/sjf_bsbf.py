@@ -13,10 +13,10 @@ from ringyard_baselines.scheduler import Scheduler
 from ringyard_baselines.tools.predictions import expected_seconds_left
 from ringyard_baselines.tools.targets import start_cpu_jobs
 
+Seconds = NDArray[np.float64]
 
-def mean_jct_shared(
-    length_a: ArrayLike, length_b: ArrayLike, xi_a: ArrayLike, xi_b: ArrayLike
-) -> NDArray[np.float64]:
+
+def mean_jct_shared(length_a: ArrayLike, length_b: ArrayLike, xi_a: ArrayLike, xi_b: ArrayLike) -> Seconds:
     """Return [...] the mean completion time of two jobs that run on the same GPUs from now on.
 
     `length_a` (new) and `length_b` are isolated seconds left, `xi_a` and `xi_b` slowdowns, at least 1.
@@ -28,7 +28,7 @@ def mean_jct_shared(
     return np.where(together_a >= together_b, other_first, new_first)
 
 
-def mean_jct_in_sequence(length_a: ArrayLike, length_b: ArrayLike) -> NDArray[np.float64]:
+def mean_jct_in_sequence(length_a: ArrayLike, length_b: ArrayLike) -> Seconds:
     """Return [...] the mean completion time if the new job waits for the end of the running one."""
     return np.asarray(length_b) + 0.5 * np.asarray(length_a)
 
@@ -73,9 +73,7 @@ class SjfBsbf(Scheduler):
                 allocations.append(found)
         return allocations
 
-    def _share(
-        self, view: SchedulingView, plan: PlacementPlan, job: int, left: NDArray[np.float64]
-    ) -> Allocation | None:
+    def _share(self, view: SchedulingView, plan: PlacementPlan, job: int, left: Seconds) -> Allocation | None:
         """Place a job on free GPUs and those of the best partners, on one server if one has enough."""
         size = int(view.column("asked_gpus")[job])
         if size > plan.num_open_gpus:
@@ -100,9 +98,7 @@ class SjfBsbf(Scheduler):
         found = Allocation(job, tuple(sorted(gpus[:size].tolist())))
         return found if len(gpus) >= size and plan.allocate(found) else None
 
-    def _shared(
-        self, view: SchedulingView, job: int, resident: NDArray[np.int32], left: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def _shared(self, view: SchedulingView, job: int, resident: NDArray[np.int32], left: Seconds) -> Seconds:
         """Return [GPUs] mean JCT if shared with the only job there. inf: no such job, or the pair loses."""
         shared = np.full(len(resident), np.inf)
         gpus = np.flatnonzero(resident >= 0)
@@ -122,7 +118,7 @@ class SjfBsbf(Scheduler):
     @staticmethod
     def _slowdown(
         view: SchedulingView, jobs: NDArray[Any], others: NDArray[Any], there: NDArray[np.bool_]
-    ) -> NDArray[np.float64]:
+    ) -> Seconds:
         """Return [pairs] the factor on an iteration beside the other job, on the worst GPU type `there`."""
         own, other = view.workers(jobs[:, None]), view.workers(others[:, None])
         excess = view.interference(own, other, np.arange(there.shape[1]))

@@ -122,9 +122,7 @@ def _choose_servers(state: State, b: int, j: int, wanted: int, plan: AllocationP
 
 
 @linked_kernel
-def _place_on_several_servers(
-    state: State, b: int, j: int, shape: Shape, plan: AllocationPlan, physics: Physics
-) -> int:
+def _span_servers(state: State, b: int, j: int, shape: Shape, plan: AllocationPlan, physics: Physics) -> int:
     """Write GPUs of whole servers, and one more, for a large job to `plan.out`. Return their number, or 0."""
     chosen = plan.chosen_gpus[b]
     chosen[:] = 0
@@ -133,9 +131,8 @@ def _place_on_several_servers(
     found = _choose_servers(state, b, j, shape.num_gpus, plan)
     reattach(state, b, j, num_held)
     for s in range(len(chosen)):
-        found = found and (
-            chosen[s] == 0 or reclaim_gpus(state, b, j, s, to_int(chosen[s]), shape, plan, physics)
-        )
+        gpus = to_int(chosen[s])
+        found = found and (gpus == 0 or reclaim_gpus(state, b, j, s, gpus, shape, plan, physics))
     count = 0
     if found:
         num_held = detach(state, b, j)
@@ -215,7 +212,7 @@ def place_target(state: State, b: int, j: int, plan: AllocationPlan, physics: Ph
         s = _server_by_migration(state, b, j, shape.num_gpus, plan)
     count = 0
     if s < 0:
-        count = _place_on_several_servers(state, b, j, shape, plan, physics)
+        count = _span_servers(state, b, j, shape, plan, physics)
     elif reclaim_gpus(state, b, j, s, shape.num_gpus, shape, plan, physics):
         num_held = detach(state, b, j)
         set_shape(state.jobs[b, j], shape)

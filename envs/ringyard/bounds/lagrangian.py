@@ -22,7 +22,6 @@ among them.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ringyard.bounds.options import JobOptions
 from ringyard.compiled import FloatMatrix, FloatVector, IntVector, bundle, kernel
@@ -178,7 +177,7 @@ def _bound_jobs(jobs: _JobList, prices: _DualPrices) -> float:
     return total
 
 
-def _relative_values(options: JobOptions, types: int) -> NDArray[np.float64]:
+def _relative_values(options: JobOptions, types: int) -> FloatVector:
     """[types] mean value of a GPU of each type to the jobs, relative to each job's best type."""
     taken = options.gpus / options.rate
     on_gpus = options.least(taken) > 0.0
@@ -192,9 +191,7 @@ def _relative_values(options: JobOptions, types: int) -> NDArray[np.float64]:
 class _DualProblem:
     """Jobs, the [types + 1] capacity of a cluster (cores last), and a grid of time (`edges`) for prices."""
 
-    def __init__(
-        self, jobs: _JobList, capacity: NDArray[np.float64], edges: NDArray[np.float64] | None = None
-    ) -> None:
+    def __init__(self, jobs: _JobList, capacity: FloatVector, edges: FloatVector | None = None) -> None:
         self.jobs = jobs
         self.capacity = capacity[:, None]
         options = jobs.options
@@ -213,9 +210,7 @@ class _DualProblem:
         """Capacity of the resources in `rows`, GPUs weighted by their values."""
         return float((self.capacity * self.values)[rows].sum())
 
-    def total(
-        self, prices: NDArray[np.float64], multipliers: NDArray[np.float64]
-    ) -> tuple[float, NDArray[np.float64]]:
+    def total(self, prices: FloatMatrix, multipliers: FloatVector) -> tuple[float, FloatMatrix]:
         """Return the bound at `prices` [types + 1, cells], cores last, and the relative excess use."""
         types = len(prices) - 1
         cheapest = np.zeros((1 << types, _CELLS), np.int64)
@@ -236,7 +231,7 @@ class _DualProblem:
         return total - paid, taken / (np.where(self.capacity > 0.0, self.capacity, 1.0) * self.widths) - 1.0
 
 
-def _initial_prices(problem: _DualProblem, num_jobs: int) -> tuple[float, NDArray[np.float64]]:
+def _initial_prices(problem: _DualProblem, num_jobs: int) -> tuple[float, FloatMatrix]:
     """Best bound of prices that are constant until the last arrival and then fall to 0, and its prices."""
     middles = (problem.edges[:-1] + problem.edges[1:]) / 2.0
     fall = max(problem.edges[-1] / _GRID_MARGIN - problem.last, problem.widths[0])
@@ -256,10 +251,7 @@ def _initial_prices(problem: _DualProblem, num_jobs: int) -> tuple[float, NDArra
 
 
 def total_jct_bound(
-    submit_seconds: NDArray[np.float64],
-    departure_seconds: NDArray[np.float64],
-    options: JobOptions,
-    capacity: NDArray[np.float64],
+    submit_seconds: FloatVector, departure_seconds: FloatVector, options: JobOptions, capacity: FloatVector
 ) -> float:
     """Return a lower bound on the sum of jobs' completion times in any schedule, in seconds.
 

@@ -189,9 +189,8 @@ def _types_as_fast(job: Job, run: _RunShape, limits: _Limits) -> int:
     found = 0
     for end in range(2):
         batch = job.min_batch if end == 0 else job.max_batch
-        set_shape(
-            job, Shape(run.gpus, batch, run.cores, to_int(job.parameter_servers), 0, 1.0, 0, FASTEST, 1.0)
-        )
+        servers = to_int(job.parameter_servers)
+        set_shape(job, Shape(run.gpus, batch, run.cores, servers, 0, 1.0, 0, FASTEST, 1.0))
         slowness = slowness_on(limits.slowness, job, run.gpu_type)
         for other in range(limits.slowness.shape[1]):
             if slowness_on(limits.slowness, job, other) <= slowness:

@@ -102,7 +102,7 @@ def _get_item(context: Any, builder: Any, signature: Any, arguments: Any) -> Any
 
 @extending.unbox(BundleType)  # type: ignore[untyped-decorator]
 def _unbox(bundle: BundleType, value: Any, c: Any) -> Any:
-    address = c.pyapi.object_getattr_string(value, "_address")
+    address = c.pyapi.object_getattr_string(value, bundle.name)  # other bundles have none of that name
     failed = cgutils.is_null(c.builder, address)  # a field that cannot be packed says why in Python
     pointer = cgutils.alloca_once_value(c.builder, cgutils.get_null_value(cgutils.voidptr_t))
     with c.builder.if_then(c.builder.not_(failed)):
@@ -164,13 +164,13 @@ def bundle(cls: C) -> C:
     numba_type = BundleType(f"{cls.__module__}.{cls.__qualname__}", fields)
 
     def pack(self: Any, name: str) -> int:
-        """On the first use of `_address`: where the fields lie; arrays live as long as this object."""
-        if name != "_address":
+        """On the first use of the address: where the fields lie; arrays live as long as this object."""
+        if name not in ("_address", numba_type.name):
             raise AttributeError(f"{cls.__name__} has no field {name!r}; it has {', '.join(names)}")
         kept: list[Any] = []
         pack_bundle(self, partial(_locate, kept))
         *_, packed = self.__dict__.setdefault("_kept", kept)  # another thread may have been first
-        self.__dict__["_address"] = address = int(packed.ctypes.data)
+        self.__dict__["_address"] = self.__dict__[numba_type.name] = address = int(packed.ctypes.data)
         return address
 
     def state(self: Any) -> dict[str, Any]:

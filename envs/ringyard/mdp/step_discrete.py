@@ -199,9 +199,8 @@ class DiscreteDriver:
             waits = state.jobs["status"][b, j] == JobStatus.WAITING
             return [Allocation(int(j), reject=bool(waits))]
         places, cores = tuple(sorted(map(int, state.gpu_scratch[b, :count]))), shape.cores_per_worker
+        plan, share = shape.plan, shape.link_share
         if state.jobs["kind"][b, j] == JobKind.CPU_ONLY:
             cap = shape.memory_bandwidth_cap
             return [Allocation(int(j), (), cores, server=places[0], memory_bandwidth_cap=cap)]
-        return [
-            Allocation(int(j), places, cores, shape.batch_size, plan=shape.plan, link_share=shape.link_share)
-        ]
+        return [Allocation(int(j), places, cores, shape.batch_size, plan=plan, link_share=share)]

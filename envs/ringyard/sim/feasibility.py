@@ -1,7 +1,7 @@
 """Feasibility of allocations: whether the cluster can hold one now, and an error that says why not."""
 
 from operator import attrgetter
-from typing import Any, NamedTuple, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -211,8 +211,6 @@ def _problem_of_request(state: State, b: int, request: Request, job: Job, shape:
         return SERVERS
     if shape.parameter_servers != 0 and not has_servers:
         return NO_SERVERS
-    if shape.plan != FASTEST and job.plan_model < 0:
-        return NO_PLANS
     for r in range(NUM_RESOURCES):
         if _CAN_CHANGE[r] and total_on(state.servers[b, 0], r) >= _UNCOUNTED[r]:
             if amount_per_worker(job, shape, r) + (server_cores if r == CORES else 0) > 0:
@@ -233,12 +231,12 @@ def _problem_of_gpus(state: State, b: int, j: int, gpus: Int32Vector) -> Shortfa
     """Return what is wrong with `gpus`, which are sorted in place, whatever the job needs there."""
     count, per_gpu = len(gpus), state.clusters[b].jobs_per_gpu
     sort_ascending(gpus, count)
-    for i in range(count):
-        g = gpus[i]
-        if i > 0 and g == gpus[i - 1]:
-            return Shortfall(TWICE, to_int(g), 0, 0)
-        if g >= state.gpus.shape[1]:
-            return Shortfall(NO_GPU, to_int(gpus[count - 1]), 0, 0)
+    for i in range(1, count):
+        if gpus[i] == gpus[i - 1]:
+            return Shortfall(TWICE, to_int(gpus[i]), 0, 0)
+    if gpus[count - 1] >= state.gpus.shape[1]:
+        return Shortfall(NO_GPU, to_int(gpus[count - 1]), 0, 0)
+    for g in gpus:
         if state.gpus[b, g].num_jobs >= DOWN:
             return Shortfall(GPU_DOWN, to_int(g), 0, 0)
         room = state.gpus[b, g].num_jobs < per_gpu
@@ -271,6 +269,8 @@ def find_problem(state: State, b: int, request: Request) -> Shortfall:
         found = _problem_of_gpus(state, b, j, places)
         if found.cause != FITS:
             return found
+    if shape.plan != FASTEST and job.plan_model < 0:
+        return Shortfall(NO_PLANS, 0, 0, 0)
     return find_shortfall(state, b, j, shape, places)
 
 
@@ -304,9 +304,12 @@ def current_allocation(state: State, b: int, j: int) -> Allocation:
     return Allocation(j, gpu_ids, server=server if server >= 0 else None, **shape)
 
 
+_Cores = Annotated[int, f"[0, {UNLIMITED_CORES - 1}]"]
+
 #: {field of an allocation that may be None: annotation of its values}
 _OPTIONAL_FIELDS = {n: Positive if k is float else NonNegativeInt | None for n, k in SHAPE_FIELDS.items()}
 _OPTIONAL_FIELDS |= {"server": NonNegativeInt | None, "ram_per_worker": Bytes, "link_share": LinkShare}
+_OPTIONAL_FIELDS |= dict.fromkeys(("cores_per_worker", "cores_per_server_task"), _Cores)
 _optional_values = attrgetter(*_OPTIONAL_FIELDS)
 _NONE_GIVEN = (None,) * len(_OPTIONAL_FIELDS)
 _REAL_FIELDS = {name for name, kind in SHAPE_FIELDS.items() if kind is float}
@@ -408,7 +411,9 @@ def _refusal(
 
 def gpus_of(state: State, b: int, j: int) -> NDArray[np.int64]:
     """Return the [workers] ids of the GPUs that job `j` of cluster `b` of `state` holds, ascending."""
+    last, places = int(state.clusters["num_jobs"][b]) - 1, state.place_scratch[b]
+    if not 0 <= j <= last:
+        raise PlacementError(f"there is no job {j}; expected a row in 0..{last}")
     if int(state.jobs["kind"][b, j]) == JobKind.CPU_ONLY:
         return np.zeros(0, np.int64)
-    places = state.place_scratch[b]
     return places[: entry_point(collect_places)(state, b, j, places)].astype(np.int64)

@@ -32,6 +32,7 @@ from ringyard.sim.view import Occupancy, SchedulingView, unrestricted
 from ringyard.state.arrays import State
 from ringyard.state.records import JobKind
 
+_A_RULE = "a PlacementRule, such as pack()"
 _NO_OVERRIDES = np.full(1 + len(SHAPE_FIELDS), np.nan)  # overrides nothing of a shape
 
 
@@ -48,7 +49,7 @@ def _release(state: State, b: int, j: int) -> None:
 
 @linked_kernel
 def _reallocate(state: State, b: int, request: Request) -> bool:
-    """Let the job of a request hold that in place of what it holds. False: there is no room for it."""
+    """Replace what the job of a request holds by the request. False: there is no room for it."""
     if find_problem(state, b, request).cause != FITS:
         return False
     shape = requested_shape(state, b, request)
@@ -129,6 +130,11 @@ def _filled(shape: Allocation | None, present: Allocation) -> Allocation:
     return replace(shape, **own)
 
 
+def _require(name: str, value: object, kind: type, expected: str) -> None:
+    if not isinstance(value, kind):
+        raise PlacementError(f"{name} is {shown(value)}; expected {expected}")
+
+
 class PlacementPlan(Occupancy):
     """The cluster after the placements and releases planned so far. Nothing is carried out.
 
@@ -178,6 +184,7 @@ class PlacementPlan(Occupancy):
             PlacementError: there is no such job, or it holds something in this plan.
         """
         b = self._b
+        _require("rule", rule, PlacementRule, _A_RULE)
         self._raise_if_held(job)
         self._changed.add(job)
         record = self._state.jobs[b, job]
@@ -212,7 +219,12 @@ class PlacementPlan(Occupancy):
         Raises:
             PlacementError: `jobs` are not rows, or one holds something in this plan.
         """
-        b, state, rows = self._b, self._state, self._rows(jobs)
+        _require("rule", rule, PlacementRule, _A_RULE)
+        _require("admission", admission, AdmissionFilter, "an AdmissionFilter")
+        rows = self._rows(jobs)
+        if not len(rows):
+            return []
+        b, state = self._b, self._state
         counts = np.zeros(len(rows), np.int32)
         places = np.empty(state.slots.shape[1] + len(rows), np.int32)
         try:
