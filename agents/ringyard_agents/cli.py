@@ -12,8 +12,9 @@ import yaml
 from ringyard_agents.command_line import BAD_INPUT, Arguments, exit_code, fill
 from ringyard_agents.hydra_command import run_hydra
 
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # every command waits for it
 #: content of commands.yaml
-COMMANDS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("commands.yaml").read_text())
+COMMANDS: dict[str, Any] = yaml.load(Path(__file__).with_name("commands.yaml").read_text(), Loader=_LOADER)
 
 #: {command that takes Hydra overrides: module:function that takes the config}
 HYDRA_COMMANDS = {name: one["function"] for name, one in COMMANDS.items() if "arguments" not in one}
